@@ -28,10 +28,11 @@ class Decision(IntEnum):
 class Verdict:
     """A judgement and where it comes from.
 
-    `code` is stable for machines (`granted`, `tool_absent`, `read_only`, `catastrophic`, `rule`,
-    `not_allowed`, `agent_absent`, `server_absent`, `host_absent`, `protected`, `masked`); `reason`
-    is a sentence for a person and a model; `layer` is the part of the policy that spoke; `rule` is
-    its file and line, or the axis.
+    `code` is stable for machines: `granted`, `asked`, `tool_absent`, `catastrophic`,
+    `outside_workspace`, `denied_rule`, `read_only`, `masked_path`, `protected_path`,
+    `unknown_agent`, `server_absent`. `reason` is a sentence for a person and a model; `layer` is
+    the axis of the policy that spoke (`tools`, `rules`, `writable`...); `rule` is the file and
+    line of the rule, or empty.
     """
 
     decision: Decision
@@ -43,11 +44,16 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A judgement of the calls of one tool whose subject is in scope.
+    """A judgement of the calls of one tool by their subject.
 
-    `right` is a tool's name. `scope` holds patterns, any of which may match: for bash, words with
-    an optional `*` at the end; for tools with a path, gitignore patterns. `allows` and `refuses`
-    are examples of subjects, tried when the file is loaded. `origin` is `file:line`.
+    Every rule can only restrict, so that adding rules is always narrowing: DENY refuses the calls
+    in scope, ASK asks about them, and ALLOW admits only them, refusing all other calls of the
+    tool. Two ALLOW rules of one tool both have to admit a call.
+
+    `right` is a tool's name. `scope` holds patterns, any of which may match, less those that begin
+    with `!`: for bash, words with an optional `*` as the last; for tools with a path, gitignore
+    patterns; for Task, names of agents. `allows` and `refuses` are examples of subjects, tried
+    when the file is loaded. `origin` is `file:line`.
     """
 
     right: str
@@ -125,7 +131,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class LimitsNarrowing:
-    """Lower bounds asked for; None inherits. A value above the parent's has no effect."""
+    """Stricter limits asked for; None inherits. A value looser than the parent's has no effect."""
 
     max_actions: int | None = None
     max_duration_s: float | None = None
@@ -205,3 +211,6 @@ def _limit_kinds() -> dict[str, type]:
 
 LIMIT_KINDS: dict[str, type] = _limit_kinds()
 """Every limit's name and its kind, int or float, in the order of Limits."""
+
+FLOORS = frozenset({"disk_free_bytes", "nice"})
+"""Limits that bind by being high: narrowing takes their maximum, that of all others the minimum."""
