@@ -1,0 +1,85 @@
+"""Delegation: may it be, and one subagent from admission to report. Trusted side.
+
+The refusals come in the order of the product's texts, all before a fork or a model call, and take
+no slot and no count: unknown or not delegable, empty brief, a caller without the tool, depth,
+total of the session, concurrency, the tree's own ceilings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from rambarde.agents.agent import Agent
+from rambarde.agents.parts import Parts
+from rambarde.broker.caller import Caller, OpenCall, ToolResult
+from rambarde.broker.catalogue import names_of
+from rambarde.budget import NetRefusal
+from rambarde.loops import fingerprint
+from rambarde.sessions.report import fence
+from rambarde_wire import tools
+
+Start = Callable[[Agent, tools.Task], Agent]
+Live = Callable[[Agent], Awaitable[str]]
+
+
+class Delegation:
+    """The broker's port for Task. `agents` maps agent ids to the living agents of the tree."""
+
+    def __init__(
+        self, parts: Parts, agents: Mapping[str, Agent], start: Start, live: Live
+    ) -> None:
+        """`start` makes the subagent's object; `live` runs it and returns its report."""
+        self._parts = parts
+        self._agents = agents
+        self._start = start
+        self._live = live
+
+    def refuse(self, caller: Caller, arguments: tools.Task) -> ToolResult | None:
+        """Return the refusal of a delegation that must not be tried; None when it may be."""
+        names = self.delegable(caller)
+        if arguments.agent not in self._parts.personas.delegable_names():
+            return self._refusal("unknown_agent", agent=arguments.agent,
+                                 agents=", ".join(sorted(names)) or "-")
+        if not arguments.prompt.strip():
+            return self._refusal("empty_task")
+        if "Task" not in caller.policy.tools or "Task" not in names_of(caller.catalogue):
+            if caller.depth >= self._parts.nets.max_depth:
+                return self._refusal("cap_depth", limit="subagentMaxDepth",
+                                     value=self._parts.nets.max_depth)
+            return self._refusal("no_delegation")
+        if arguments.agent not in names:
+            return self._refusal("unknown_agent", agent=arguments.agent,
+                                 agents=", ".join(sorted(names)) or "-")
+        return None
+
+    def delegable(self, caller: Caller) -> frozenset[str]:
+        """Names this caller may delegate to: declared delegable and granted by its policy."""
+        return self._parts.personas.delegable_names() & caller.policy.delegates
+
+    async def delegate(
+        self, caller: Caller, call: OpenCall, arguments: tools.Task
+    ) -> ToolResult:
+        """Admit, run and await one subagent. Its report is fenced: data, not instructions."""
+        admitted = self._parts.nets.admit(caller.depth)
+        if isinstance(admitted, NetRefusal):
+            return self._refusal(admitted.code, limit=admitted.limit, value=admitted.value)
+        parent = self._agents[caller.agent_id]
+        child = self._start(parent, arguments)
+        try:
+            report = await self._live(child)
+        finally:
+            if child.proven_dead:
+                admitted.release(proof_of_death=True)
+        if arguments.background:
+            report = self._parts.say("background_fallback") + "\n" + report
+        return ToolResult(
+            ok=child.caller.outcome is not None and child.caller.outcome.status == "done",
+            code="" if child.caller.outcome is None or child.caller.outcome.status == "done"
+            else child.caller.outcome.status,
+            text=fence(report),
+            fingerprint=fingerprint(report),
+        )
+
+    def _refusal(self, code: str, **values: object) -> ToolResult:
+        return ToolResult(ok=False, code=code, text=self._parts.say(code, **values),
+                          actor="automaton" if code.startswith("cap_") else "policy")

@@ -1,0 +1,198 @@
+"""One agent's process from the fork to the proof of death. Trusted side.
+
+Theory of operation
+-------------------
+    spawn    the plan goes to the zygote; pidfd and two pipes come back
+    believe  the child's hello is compared with the plan, from outside too; then OrderBegin
+    serve    the broker answers its frames, beside three watchers: the pidfd (it died), the clock
+             (a limit was reached), the stop signal (a person or the parent ends it)
+    close    OrderInterrupt where the child does not know yet, a grace, SIGKILL of the namespace's
+             init, and the wait until the pidfd says that its last process is gone
+
+The first cause of an end sets the outcome; everything after it is a consequence. The closing part
+is shielded from cancellation: whatever happens above, no process and no descriptor is left.
+
+Source: pidfd_open(2): the pidfd of a pid namespace's init becomes readable only after every
+process of that namespace is gone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import anyio
+
+from rambarde.agents.agent import Agent
+from rambarde.agents.parts import Parts
+from rambarde.agents.sealed import mismatches
+from rambarde.broker.answer_turn import ChildFault
+from rambarde.broker.ports import Ports
+from rambarde.broker.serve import serve
+from rambarde.broker.table import Phase
+from rambarde.children.channel import Channel, ChannelClosed
+from rambarde.children.command import kill, wait_dead
+from rambarde.children.zygote import AgentProcess
+from rambarde.errors import HostError, RambardeError
+from rambarde.events import Event
+from rambarde.policy.compile import compile_agent
+from rambarde.sessions.report import Outcome
+from rambarde_wire import frames
+from rambarde_wire.frames import BreachError, ToolLimits
+
+GRACE_S = 2.0
+"""From the interrupt to the kill."""
+EXIT_S = 5.0
+"""For a child that knows its end to leave by itself."""
+PROOF_S = 30.0
+"""How long the kernel may take to empty a killed sandbox before the slot is given up for good."""
+TICK_S = 0.25
+
+
+async def run_process(agent: Agent, parts: Parts, ports: Ports) -> None:
+    """Run the agent's child until it is gone. Sets the caller's outcome; never raises for it."""
+    caller = agent.caller
+    group_paths = parts.cgroups.create(caller.agent_id, caller.policy.limits)
+    plan = compile_agent(
+        caller.policy,
+        parts.space,
+        parts.facts,
+        agent_id=caller.agent_id,
+        title=f"{caller.persona.name} {caller.agent_id}",
+        tier=parts.tier,
+        kuid=parts.kuids(),
+        cgroup_procs=group_paths,
+    )
+    try:
+        with anyio.fail_after(caller.policy.limits.startup_s):
+            process = await parts.zygote.spawn_agent(plan)
+    except (HostError, TimeoutError) as exc:
+        text = exc.message if isinstance(exc, HostError) else "the sandbox did not start in time"
+        agent.stop(Outcome("error:sandbox"), error=text)
+        parts.cgroups.remove(caller.agent_id)
+        return
+    agent.pid, agent.proven_dead = process.pid, False
+    channel = Channel(process.read_fd, process.write_fd)
+    try:
+        await _serve_watched(agent, parts, ports, process, channel)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await _close(agent, parts, process, channel)
+
+
+async def _serve_watched(
+    agent: Agent, parts: Parts, ports: Ports, process: AgentProcess, channel: Channel
+) -> None:
+    async with anyio.create_task_group() as group:
+
+        async def until(work: Callable[[], Awaitable[None]]) -> None:
+            await work()
+            group.cancel_scope.cancel()
+
+        group.start_soon(until, lambda: _answer(agent, parts, ports, process, channel))
+        group.start_soon(until, lambda: _stopped(agent))
+        group.start_soon(until, lambda: _died(agent, parts, process))
+        group.start_soon(_clock, agent)
+
+
+async def _answer(
+    agent: Agent, parts: Parts, ports: Ports, process: AgentProcess, channel: Channel
+) -> None:
+    caller = agent.caller
+    try:
+        await _believe(agent, parts, process, channel)
+        await serve(channel, caller, ports)
+    except BreachError as exc:
+        agent.stop(Outcome("error:protocol"), error=str(exc))
+    except ChildFault as exc:
+        agent.stop(Outcome("error:child"), error=str(exc))
+    except ChannelClosed as exc:
+        await anyio.sleep(0.2)
+        agent.stop(Outcome("error:child"), error=f"its channel closed: {exc}")
+    except RambardeError as exc:
+        agent.stop(Outcome("error:record"), error=exc.message)
+
+
+async def _believe(
+    agent: Agent, parts: Parts, process: AgentProcess, channel: Channel
+) -> None:
+    caller = agent.caller
+    with anyio.move_on_after(caller.policy.limits.startup_s) as scope:
+        hello = await channel.receive()
+    if scope.cancelled_caught:
+        raise BreachError("said nothing after its start")
+    if isinstance(hello, frames.TellFault):
+        text = f"{hello.claimed_step}: {hello.claimed_text} ({os.strerror(hello.errno)})"
+        agent.stop(Outcome("error:sandbox"), error=text)
+        raise ChildFault(text)
+    if not isinstance(hello, frames.TellHello):
+        raise BreachError("did not introduce itself")
+    caller.phase = Phase.SEALED
+    if found := mismatches(hello, process.pid, parts.tier):
+        agent.stop(Outcome("error:sandbox"), error="; ".join(found))
+        raise ChildFault("; ".join(found))
+    caller.journal.write("sealed", {"pid": process.pid, "landlock": hello.checks.landlock_abi})
+    await channel.send(
+        frames.OrderBegin(
+            workspace=parts.space.root, writable=caller.policy.writable, limits=ToolLimits()
+        )
+    )
+    caller.phase = Phase.RUNNING
+
+
+async def _stopped(agent: Agent) -> None:
+    """Wait for the stop signal, then for the subagents: their reports come before our end."""
+    await agent.stop_asked.wait()
+    for child in agent.children:
+        child.stop(Outcome("interrupted"))
+    with anyio.move_on_after(GRACE_S + EXIT_S):
+        for child in agent.children:
+            await child.settled.wait()
+        await anyio.sleep(0)
+
+
+async def _died(agent: Agent, parts: Parts, process: AgentProcess) -> None:
+    await wait_dead(process.pidfd)
+    if agent.caller.outcome is None:
+        await anyio.sleep(0.1)
+    status = "error:memory" if parts.cgroups.oom_kills(agent.caller.agent_id) else "error:child"
+    agent.stop(Outcome(status), error="its process ended before its run did")
+
+
+async def _clock(agent: Agent) -> None:
+    """Stop the agent once a bound is reached: its own or one of the tree, the outermost first."""
+    budget = agent.caller.budget
+    while True:
+        await anyio.sleep(TICK_S)
+        hit = budget.check()
+        if hit is not None:
+            agent.stop(Outcome(f"limit:{hit.which}"), error=str(hit))
+            return
+
+
+async def _close(
+    agent: Agent, parts: Parts, process: AgentProcess, channel: Channel
+) -> None:
+    caller = agent.caller
+    knows = caller.phase is Phase.RUNNING and not agent.stop_asked.is_set()
+    caller.phase = Phase.CLOSING
+    with suppress(BreachError, ChannelClosed, OSError):
+        if not knows:
+            with anyio.move_on_after(GRACE_S):
+                await channel.send(frames.OrderInterrupt("stopped"))
+    with anyio.move_on_after(EXIT_S if knows else GRACE_S):
+        await wait_dead(process.pidfd)
+    kill(process.pidfd)
+    with anyio.move_on_after(PROOF_S) as proof:
+        await wait_dead(process.pidfd)
+    agent.proven_dead = not proof.cancelled_caught
+    await channel.aclose()
+    process.close()
+    await parts.zygote.release(caller.agent_id)
+    parts.cgroups.remove(caller.agent_id)
+    parts.publish(
+        Event("notice", caller.session_id, caller.path, {"dead": agent.proven_dead})
+        if not agent.proven_dead
+        else Event("session/closed", caller.session_id, caller.path, {})
+    )

@@ -1,0 +1,42 @@
+"""What every agent of a run shares; built once by app.py. Trusted side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rambarde.broker.ports import Ports
+from rambarde.budget import Nets
+from rambarde.children.zygote import Zygote
+from rambarde.clock import Clock
+from rambarde.events import Event
+from rambarde.host.cgroup import Cgroups
+from rambarde.host.facts import HostFacts
+from rambarde.host.workspace import Workspace
+from rambarde.models.base import RetryBudget
+from rambarde.personas import Personas
+from rambarde.sessions.store import Store
+from rambarde.settings import Settings
+from rambarde_wire.orders import Tier
+
+
+@dataclass(slots=True)
+class Parts:
+    """The parts of one run. `ports` is set once the parts that need this object exist."""
+
+    zygote: Zygote
+    space: Workspace
+    facts: HostFacts
+    tier: Tier
+    cgroups: Cgroups
+    kuids: Callable[[], int]
+    clock: Clock
+    personas: Personas
+    settings: Settings
+    store: Store
+    nets: Nets
+    retries: RetryBudget
+    publish: Callable[[Event], None]
+    say: Callable[..., str]
+    locale: str
+    ports: Ports | None = None

@@ -1,0 +1,78 @@
+"""Answer what a child asks and tells about files. Trusted side.
+
+The kernel confines what the child can write; this keeps agents from overwriting what they have not
+seen: an existing file must have been read, and be unchanged since, by content (rambarde.tracker).
+"""
+
+from __future__ import annotations
+
+from rambarde.broker.caller import Caller, OpenCall
+from rambarde.broker.ports import Ports
+from rambarde_wire import frames
+from rambarde_wire.frames import BreachError
+
+_WRITERS = frozenset({"write", "edit"})
+
+
+def _own_call(caller: Caller, claimed_id: str, tools: frozenset[str]) -> OpenCall:
+    call = caller.call(claimed_id)
+    if call.place != "child" or call.tool not in tools:
+        raise BreachError("a file request for a call that has none")
+    return call
+
+
+def _check_hash(claimed_sha256: str) -> str:
+    if claimed_sha256 and (len(claimed_sha256) != 64 or not claimed_sha256.isalnum()):
+        raise BreachError("not a SHA-256")
+    return claimed_sha256
+
+
+def _check_path(claimed_path: bytes) -> bytes:
+    if not claimed_path.startswith(b"/") or b"\0" in claimed_path:
+        raise BreachError("not an absolute path")
+    if len(claimed_path) > frames.MAX_PATH_BYTES:
+        raise BreachError("a path that is too long")
+    return claimed_path
+
+
+async def answer_write(
+    ask: frames.AskWrite, caller: Caller, ports: Ports
+) -> frames.ReplyWrite:
+    """Decide whether the call may replace this file now; holds the path's lock until told.
+
+    Trusts:
+        Nothing: the supervisor hashes the file itself, beneath the workspace, without links.
+    """
+    call = _own_call(caller, ask.call_id, _WRITERS)
+    path = _check_path(ask.claimed_path)
+    verdict = await ports.tracker.check_write(caller.agent_id, path)
+    if verdict.allowed:
+        return frames.ReplyWrite(call.call_id, allowed=True)
+    text = ports.say(verdict.code, path=verdict.shown, by=verdict.by)
+    return frames.ReplyWrite(call.call_id, allowed=False, code=verdict.code, text=text)
+
+
+async def note_read(tell: frames.TellRead, caller: Caller, ports: Ports) -> None:
+    """Note what the agent has seen of a file. A lie only lets it overwrite what it may write."""
+    call = _own_call(caller, tell.call_id, frozenset({"read"}))
+    path = _check_path(tell.claimed_path)
+    call.reads.add(path)
+    ports.tracker.note_read(caller.agent_id, path, _check_hash(tell.claimed_sha256))
+
+
+async def note_wrote(tell: frames.TellWrote, caller: Caller, ports: Ports) -> None:
+    """Note a write, release the path's lock; the supervisor hashes the file again itself."""
+    _own_call(caller, tell.call_id, _WRITERS)
+    path = _check_path(tell.claimed_path)
+    sha256 = _check_hash(tell.claimed_sha256)
+    await ports.tracker.note_wrote(caller.agent_id, path, sha256)
+    if sha256:
+        caller.journal.write(
+            "wrote",
+            {
+                "call_id": tell.call_id,
+                "path": path.decode(errors="backslashreplace"),
+                "sha256": sha256,
+                "diff": ports.redactor.text(tell.claimed_diff[: 64 << 10]),
+            },
+        )

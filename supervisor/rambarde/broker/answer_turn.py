@@ -1,0 +1,214 @@
+"""Answer AskTurn: fold in the results of the last turn, then the model's next one. Trusted side.
+
+The loop rules and the budget are applied here, between the end of one turn and the request of the
+next, so that no model request is made for an agent that must stop.
+"""
+
+from __future__ import annotations
+
+from rambarde.broker.caller import Caller, Denial, OpenCall, ToolResult
+from rambarde.broker.judge import judge_calls
+from rambarde.broker.ports import Ports
+from rambarde.errors import ModelError
+from rambarde.events import Event
+from rambarde.loops import LoopNews
+from rambarde.models.base import AssistantMessage, Delta, ModelReply, ToolMessage, UserMessage
+from rambarde.sessions.report import Outcome
+from rambarde_wire import frames
+from rambarde_wire.frames import BreachError
+
+
+async def answer_turn(
+    ask: frames.AskTurn, caller: Caller, ports: Ports
+) -> frames.ReplyTurn:
+    """Return the next turn's calls, or the end.
+
+    Raises:
+        BreachError: calls of the last turn are not reported.
+
+    Trusts:
+        Nothing in `ask`, which is empty; the results were checked when they came.
+    """
+    if any(caller.unreported()):
+        raise BreachError("asked for a turn while calls of the last one are open")
+    _fold_results(caller, ports)
+    while caller.outcome is None:
+        calls = await _next_calls(caller, ports)
+        if any(call.result is None for call in calls):
+            return frames.ReplyTurn(ended=False, calls=[_handed(call) for call in calls
+                                                        if call.result is None])
+        _fold_results(caller, ports)
+    return frames.ReplyTurn(ended=True, calls=[])
+
+
+def _handed(call: OpenCall) -> frames.Call:
+    return frames.Call(call.call_id, call.tool, call.arguments, call.place, call.joined)
+
+
+async def _next_calls(caller: Caller, ports: Ports) -> list[OpenCall]:
+    """Ask the model once; return its judged calls, none when the run has an outcome or a nudge."""
+    reply = await _ask_model(caller, ports)
+    if reply is None:
+        return []
+    if reply.finish_reason == "length":
+        return _cut_reply(caller, reply, ports)
+    _say(caller, reply, ports)
+    if not reply.calls:
+        _without_calls(caller, reply, ports)
+        return []
+    if (news := caller.loops.after_message(reply.text, has_calls=True)) is not None:
+        _loop(caller, news, ports)
+    calls = await judge_calls(caller, reply.calls, ports)
+    caller.open_calls = {call.call_id: call for call in calls}
+    return calls
+
+
+async def _ask_model(caller: Caller, ports: Ports) -> ModelReply | None:
+    pieces: list[str] = []
+
+    def on_delta(delta: Delta) -> None:
+        caller.budget.touch()
+        if delta.kind == "text":
+            pieces.append(delta.text)
+            caller.last_text = "".join(pieces)
+
+    caller.turn += 1
+    caller.doing = "model"
+    caller.open_calls = {}
+    ports.publish(Event("model/started", caller.session_id, caller.path, {"turn": caller.turn}))
+    try:
+        return await ports.models.next_reply(caller, on_delta)
+    except ModelError as exc:
+        caller.last_text = ports.redactor.text(caller.last_text)
+        caller.end(Outcome("error:model"), error=ports.redactor.text(exc.message))
+        return None
+
+
+def _say(caller: Caller, reply: ModelReply, ports: Ports) -> None:
+    text = ports.redactor.text(reply.text)
+    if text.strip():
+        caller.last_text = text
+    message = AssistantMessage(text, reply.calls, reply.reasoning)
+    caller.messages.append(message)
+    caller.journal.write_message(message, usage=reply.usage, finish_reason=reply.finish_reason)
+    ports.publish(
+        Event("model/settled", caller.session_id, caller.path,
+              {"text": text, "calls": len(reply.calls)})
+    )
+
+
+def _without_calls(caller: Caller, reply: ModelReply, ports: Ports) -> None:
+    """A text without a call ends the run; an empty one is answered by one nudge, then ends it."""
+    if reply.text.strip():
+        caller.final_text = caller.last_text
+        caller.end(Outcome("done"))
+        return
+    if (news := caller.loops.after_message(reply.text, has_calls=False)) is not None:
+        _loop(caller, news, ports)
+    if caller.nudged:
+        caller.end(Outcome("error:empty"))
+        return
+    caller.nudged = True
+    _tell(caller, ports.say("nudge_empty"))
+
+
+def _cut_reply(caller: Caller, reply: ModelReply, ports: Ports) -> list[OpenCall]:
+    """A reply cut by the provider's length limit: its calls may be halves and are not run."""
+    whole = ModelReply(reply.text, (), reply.reasoning, reply.finish_reason, reply.usage)
+    _say(caller, whole, ports)
+    caller.end(Outcome("limit:length"))
+    return []
+
+
+def _tell(caller: Caller, text: str) -> None:
+    message = UserMessage(text)
+    caller.messages.append(message)
+    caller.journal.write_message(message)
+
+
+def _fold_results(caller: Caller, ports: Ports) -> None:
+    """Append the turn's results in the model's order, with what the loop rules say of each."""
+    for call in caller.open_calls.values():
+        result = call.result
+        if result is None:
+            raise BreachError("a call without a result")
+        text = result.text
+        news = caller.loops.after_call(
+            caller.turn,
+            call.tool,
+            call.arguments if result.code != "bad_arguments" else call.wrote.arguments.encode(),
+            ok=result.ok,
+            code=result.code,
+            fingerprint=result.fingerprint,
+            reads=frozenset(call.reads),
+            net_refusal=result.code.startswith("cap_"),
+        )
+        if news is not None:
+            text += "\n\n" + _loop(caller, news, ports)
+        message = ToolMessage(call.wrote.call_id, call.wrote.name, text, is_error=not result.ok)
+        caller.messages.append(message)
+        caller.journal.write_message(message, call_id=call.call_id, code=result.code)
+    caller.open_calls = {}
+    if caller.ending is not None:
+        caller.end(caller.ending)
+    elif (hit := caller.budget.check()) is not None:
+        caller.end(Outcome(f"limit:{hit.which}"))
+
+
+def _loop(caller: Caller, news: LoopNews, ports: Ports) -> str:
+    if news.action == "stop":
+        caller.end(Outcome(f"loop:{news.rule}"))
+    data = {"rule": news.rule, "action": news.action, "count": news.count, "tool": news.tool}
+    caller.journal.write("loop", data)
+    ports.publish(Event("agent/loop", caller.session_id, caller.path, data))
+    return ports.say(f"loop_notice_{news.rule}", count=news.count, tool=news.tool)
+
+
+async def note_result(tell: frames.TellResult, caller: Caller, ports: Ports) -> None:
+    """Take the result of a call the child performed.
+
+    Trusts:
+        Nothing: the id must be open and the child's own; the text is bounded and redacted, and is
+        the model's to read, as any tool output.
+    """
+    call = caller.call(tell.call_id)
+    if call.place != "child":
+        raise BreachError("a result for a call the broker performs")
+    settle_call(
+        caller,
+        call,
+        ToolResult(
+            ok=tell.claimed_ok,
+            code=tell.claimed_code if not tell.claimed_ok else "",
+            text=ports.redactor.text(tell.claimed_text),
+            fingerprint=tell.claimed_fingerprint,
+        ),
+        ports,
+    )
+
+
+def settle_call(caller: Caller, call: OpenCall, result: ToolResult, ports: Ports) -> None:
+    """Give an open call its result, on the record and to the screens."""
+    call.result = result
+    caller.budget.touch()
+    if result.actor and not result.ok:
+        caller.denials.append(Denial(caller.path, call.tool, result.code, result.actor))
+    ports.publish(
+        Event(
+            "tool/settled",
+            caller.session_id,
+            caller.path,
+            {"tool": call.tool, "call_id": call.call_id, "ok": result.ok, "code": result.code},
+        )
+    )
+
+
+async def note_fault(tell: frames.TellFault, caller: Caller, ports: Ports) -> None:
+    """The child says that it cannot go on; its run ends as an error of the sandbox."""
+    text = f"{tell.claimed_step}: {tell.claimed_text} (errno {tell.errno})"
+    caller.end(Outcome("error:child"), error=ports.redactor.text(text))
+    raise ChildFault(text)
+
+
+class ChildFault(Exception):  # noqa: N818 - it carries no error of ours, it ends one child
+    """A child reported that it cannot go on."""

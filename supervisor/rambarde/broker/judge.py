@@ -1,0 +1,137 @@
+"""Judge the calls of one model reply, before anything runs. Trusted side.
+
+In this order for each call: the action budget (every call costs one, refused or not), the
+catalogue the model was given, the arguments, the policy, the refusals of a delegation, and last a
+person's answer where the policy says ask. The first that refuses gives the text. Every verdict is
+on the record before the call is performed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from rambarde.approvals import Request
+from rambarde.broker.caller import Caller, Denial, OpenCall, ToolResult
+from rambarde.broker.catalogue import fold_aliases, names_of
+from rambarde.broker.ports import Ports
+from rambarde.events import Event
+from rambarde.ids import new_call_id
+from rambarde.models.base import ToolCall
+from rambarde.policy.decide import decide
+from rambarde.policy.model import Decision, Verdict
+from rambarde.sessions.report import Outcome
+from rambarde_wire import tools
+from rambarde_wire.frames import MAX_CALLS, MAX_DOWN_BYTES
+
+_ROOM_BYTES = MAX_DOWN_BYTES // 2
+"""Arguments of one turn that fit a ReplyTurn with room for names."""
+
+
+async def judge_calls(caller: Caller, calls: tuple[ToolCall, ...], ports: Ports) -> list[OpenCall]:
+    """Return one open call for each call of the model, in its order; refused ones have results."""
+    judged: list[OpenCall] = []
+    room = _ROOM_BYTES
+    for index, wrote in enumerate(calls):
+        call = OpenCall(new_call_id(), wrote, wrote.name, b"{}", "broker")
+        call.result = await _judge(caller, call, ports, too_many=index >= MAX_CALLS)
+        if call.result is None:
+            room -= len(call.arguments)
+            if room < 0:
+                call.result = _refusal(ports, "bad_arguments", detail="too long for one turn")
+        _record(caller, call, ports)
+        judged.append(call)
+    await caller.journal.settle()
+    return judged
+
+
+async def _judge(
+    caller: Caller, call: OpenCall, ports: Ports, *, too_many: bool
+) -> ToolResult | None:
+    hit = caller.budget.spend_action()
+    if hit is not None:
+        caller.ending = Outcome("limit:actions")
+        return _refusal(ports, "action_budget", limit=hit.limit, actor="automaton")
+    caller.actions += 1
+    granted = names_of(caller.catalogue)
+    if call.tool not in tools.TOOLS or (call.tool not in granted and call.tool != "Task"):
+        return _refusal(ports, "tool_absent", tool=call.tool, tools=", ".join(sorted(granted)))
+    if too_many:
+        return _refusal(ports, "bad_arguments", detail=f"more than {MAX_CALLS} calls in one turn")
+    try:
+        values = _values(call)
+        arguments = msgspec.convert(values, tools.TOOLS[call.tool], strict=True)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as exc:
+        return _refusal(ports, "bad_arguments", detail=str(exc))
+    call.arguments = msgspec.json.encode(arguments)
+    call.place = "child" if call.tool in tools.CHILD_TOOLS else "broker"
+    if isinstance(arguments, tools.Task):
+        call.joined = True
+        if (refused := ports.delegations.refuse(caller, arguments)) is not None:
+            return refused
+    return await _by_policy(caller, call, values, ports)
+
+
+def _values(call: OpenCall) -> dict[str, object]:
+    values = msgspec.json.decode(call.wrote.arguments or "{}")
+    if not isinstance(values, dict):
+        raise msgspec.ValidationError("the arguments are not a JSON object")
+    return fold_aliases(call.tool, values)
+
+
+async def _by_policy(
+    caller: Caller, call: OpenCall, values: Mapping[str, object], ports: Ports
+) -> ToolResult | None:
+    verdict = decide(caller.policy, call.tool, values)
+    if verdict.decision is Decision.ALLOW:
+        return None
+    if verdict.decision is Decision.DENY:
+        return _denied(ports, verdict, actor="policy")
+    answer = await ports.approvals.ask(
+        Request(
+            agent_path=caller.path,
+            agent_id=caller.agent_id,
+            tool=call.tool,
+            shown=call.arguments.decode(),
+            code=verdict.code,
+        )
+    )
+    if answer.decision == "no":
+        return _denied(ports, verdict, actor=answer.actor)
+    return None
+
+
+def _denied(ports: Ports, verdict: Verdict, *, actor: str) -> ToolResult:
+    code = "no_approver" if actor == "automaton" else verdict.code
+    text = ports.say(code, reason=verdict.reason, rule=verdict.rule)
+    return ToolResult(ok=False, code=code, text=text, actor=actor)
+
+
+def _refusal(ports: Ports, code: str, *, actor: str = "policy", **values: object) -> ToolResult:
+    return ToolResult(ok=False, code=code, text=ports.say(code, **values), actor=actor)
+
+
+def _record(caller: Caller, call: OpenCall, ports: Ports) -> None:
+    refused = call.result
+    caller.journal.write(
+        "verdict",
+        {
+            "call_id": call.call_id,
+            "tool": call.tool,
+            "verdict": "deny" if refused else "allow",
+            "code": refused.code if refused else "",
+            "actor": refused.actor if refused else "policy",
+        },
+    )
+    if refused is not None:
+        denial = Denial(caller.path, call.tool, refused.code, refused.actor)
+        caller.denials.append(denial)
+    ports.publish(
+        Event(
+            "tool/started" if refused is None else "tool/settled",
+            caller.session_id,
+            caller.path,
+            {"tool": call.tool, "call_id": call.call_id, "code": refused.code if refused else ""},
+        )
+    )

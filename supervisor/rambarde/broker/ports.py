@@ -1,0 +1,64 @@
+"""What the broker's answers need from the rest, as protocols, so that arrows point down. Trusted side.
+
+`app.py` passes the real parts in; the broker imports none of the layers above it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from rambarde.approvals import Approvals
+from rambarde.broker.caller import Caller, OpenCall, ToolResult
+from rambarde.children.command import CommandResult
+from rambarde.events import Event
+from rambarde.models.base import DeltaListener, ModelReply
+from rambarde.redact import Redactor
+from rambarde.tracker import ReadTracker
+from rambarde_wire import tools
+
+
+class Models(Protocol):
+    """The way to the model: gate, retries and reservation are behind it."""
+
+    async def next_reply(self, caller: Caller, on_delta: DeltaListener) -> ModelReply:
+        """Return the model's next reply to the caller's conversation. Raises ModelError."""
+        ...
+
+
+class Commands(Protocol):
+    """Commands inside the sandbox of the caller."""
+
+    async def perform(self, caller: Caller, argv: list[bytes], timeout_s: float) -> CommandResult:
+        """Run one command to its end and the end of all its descendants."""
+        ...
+
+
+class Delegations(Protocol):
+    """Subagents."""
+
+    def refuse(self, caller: Caller, arguments: tools.Task) -> ToolResult | None:
+        """Return the refusal of a delegation that must not be tried, in the order of the seeds."""
+        ...
+
+    async def delegate(self, caller: Caller, call: OpenCall, arguments: tools.Task) -> ToolResult:
+        """Admit, run and await one subagent; its report is the result. Never raises for its end."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Everything an answer may use."""
+
+    models: Models
+    commands: Commands
+    delegations: Delegations
+    approvals: Approvals
+    tracker: ReadTracker
+    redactor: Redactor
+    publish: Callable[[Event], None]
+    say: Callable[..., str]
+    """`say(code, **values)`: a text of messages/ in the session's language."""
+    rg: bytes
+    """ripgrep as seen inside the sandbox."""
