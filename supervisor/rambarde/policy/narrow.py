@@ -60,7 +60,7 @@ def narrow_limits(parent: Limits, by: LimitsNarrowing | None) -> Limits:
 
 
 def canonical_rules(rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    """Return the rules once each, strictest first, in an order that hides how they came together."""
+    """Return the rules once each, strictest first, in an order free of how they came together."""
     return tuple(
         sorted(
             set(rules),

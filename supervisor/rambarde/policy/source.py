@@ -18,7 +18,7 @@ Keys = tuple[str | int, ...]
 
 MAX_FILE_BYTES = 1 << 20
 
-_AT_LINE = re.compile(r"^(?P<text>.*?) \(at line (?P<line>\d+), column \d+\)$", re.S)
+_AT_LINE = re.compile(r"^(?P<text>.*?) \(at line (?P<line>\d+), column \d+\)$", re.DOTALL)
 _HEADER = re.compile(r"^\s*(\[\[?)\s*(.+?)\s*\]\]?\s*(?:#.*)?$")
 _KEY = re.compile(r"""^\s*((?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+)(?:\s*\.\s*[^=\s]+)*)\s*=""")
 _PART = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([A-Za-z0-9_-]+))\s*(?:\.|$)""")
