@@ -133,8 +133,14 @@ def _openai_usage(answer: Answer) -> dict[str, Any]:
 
 
 def _openai_chunk(number: int, choices: list[Any], **more: Any) -> Chunk:
-    return "", {"id": f"chatcmpl-{number}", "object": "chat.completion.chunk", "created": 1,
-                "model": "scripted", "choices": choices, **more}
+    return "", {
+        "id": f"chatcmpl-{number}",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "scripted",
+        "choices": choices,
+        **more,
+    }
 
 
 def _openai_delta(number: int, delta: dict[str, Any], reason: str | None = None) -> Chunk:
@@ -151,8 +157,12 @@ def _openai_stream(answer: Answer, number: int) -> Iterator[Chunk]:
     for piece in _pieces(answer.text, answer.chunk_chars):
         yield _openai_delta(number, {"content": piece})
     for index, call in enumerate(answer.calls):
-        head = {"index": index, "id": call.call_id or f"call_{number}_{index}", "type": "function",
-                "function": {"name": call.name, "arguments": ""}}
+        head = {
+            "index": index,
+            "id": call.call_id or f"call_{number}_{index}",
+            "type": "function",
+            "function": {"name": call.name, "arguments": ""},
+        }
         yield _openai_delta(number, {"tool_calls": [head]})
         for piece in _pieces(call.json, answer.chunk_chars):
             part = {"index": index, "function": {"arguments": piece}}
@@ -167,16 +177,25 @@ def _openai_stream(answer: Answer, number: int) -> Iterator[Chunk]:
 
 def _openai_whole(answer: Answer, number: int) -> dict[str, Any]:
     calls = [
-        {"id": call.call_id or f"call_{number}_{index}", "type": "function",
-         "function": {"name": call.name, "arguments": call.json}}
+        {
+            "id": call.call_id or f"call_{number}_{index}",
+            "type": "function",
+            "function": {"name": call.name, "arguments": call.json},
+        }
         for index, call in enumerate(answer.calls)
     ]
     message: dict[str, Any] = {"role": "assistant", "content": answer.text}
     if calls:
         message["tool_calls"] = calls
     choice = {"index": 0, "message": message, "finish_reason": answer.reason}
-    return {"id": f"chatcmpl-{number}", "object": "chat.completion", "created": 1,
-            "model": "scripted", "choices": [choice], "usage": _openai_usage(answer)}
+    return {
+        "id": f"chatcmpl-{number}",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "scripted",
+        "choices": [choice],
+        "usage": _openai_usage(answer),
+    }
 
 
 # ── Messages ─────────────────────────────────────────────────────────────────────────────────
@@ -195,25 +214,36 @@ def _anthropic_blocks(answer: Answer, number: int) -> Iterator[tuple[dict[str, A
     """Yield each block's start and its deltas."""
     size = answer.chunk_chars
     if answer.reasoning:
-        yield {"type": "thinking", "thinking": "", "signature": ""}, [
-            {"type": "thinking_delta", "thinking": p} for p in _pieces(answer.reasoning, size)
-        ] + [{"type": "signature_delta", "signature": "c2ln"}]
+        yield (
+            {"type": "thinking", "thinking": "", "signature": ""},
+            [{"type": "thinking_delta", "thinking": p} for p in _pieces(answer.reasoning, size)]
+            + [{"type": "signature_delta", "signature": "c2ln"}],
+        )
     if answer.text:
-        yield {"type": "text", "text": ""}, [
-            {"type": "text_delta", "text": piece} for piece in _pieces(answer.text, size)
-        ]
+        yield (
+            {"type": "text", "text": ""},
+            [{"type": "text_delta", "text": piece} for piece in _pieces(answer.text, size)],
+        )
     for index, call in enumerate(answer.calls):
         name = call.call_id or f"toolu_{number}_{index}"
-        yield {"type": "tool_use", "id": name, "name": call.name, "input": {}}, [
-            {"type": "input_json_delta", "partial_json": piece}
-            for piece in ["", *_pieces(call.json, size)]
-        ]
+        yield (
+            {"type": "tool_use", "id": name, "name": call.name, "input": {}},
+            [
+                {"type": "input_json_delta", "partial_json": piece}
+                for piece in ["", *_pieces(call.json, size)]
+            ],
+        )
 
 
 def _anthropic_stream(answer: Answer, number: int) -> Iterator[Chunk]:
     message: dict[str, Any] = {
-        "id": f"msg_{number}", "type": "message", "role": "assistant", "content": [],
-        "model": "scripted", "stop_reason": None, "stop_sequence": None,
+        "id": f"msg_{number}",
+        "type": "message",
+        "role": "assistant",
+        "content": [],
+        "model": "scripted",
+        "stop_reason": None,
+        "stop_sequence": None,
         "usage": _anthropic_usage(answer, 1),
     }
     if not answer.usage:
@@ -222,11 +252,15 @@ def _anthropic_stream(answer: Answer, number: int) -> Iterator[Chunk]:
     for _ in range(1 + answer.pings):
         yield "ping", {"type": "ping"}
     for index, (start, deltas) in enumerate(_anthropic_blocks(answer, number)):
-        yield "content_block_start", {"type": "content_block_start", "index": index,
-                                      "content_block": start}
+        yield (
+            "content_block_start",
+            {"type": "content_block_start", "index": index, "content_block": start},
+        )
         for delta in deltas:
-            yield "content_block_delta", {"type": "content_block_delta", "index": index,
-                                          "delta": delta}
+            yield (
+                "content_block_delta",
+                {"type": "content_block_delta", "index": index, "delta": delta},
+            )
         yield "content_block_stop", {"type": "content_block_stop", "index": index}
     if answer.stream_error is not None:
         yield "error", {"type": "error", "error": dict(answer.stream_error)}
@@ -243,8 +277,21 @@ def _anthropic_stream(answer: Answer, number: int) -> Iterator[Chunk]:
 def _anthropic_whole(answer: Answer, number: int) -> dict[str, Any]:
     content: list[dict[str, Any]] = [{"type": "text", "text": answer.text}] if answer.text else []
     for index, call in enumerate(answer.calls):
-        content.append({"type": "tool_use", "id": call.call_id or f"toolu_{number}_{index}",
-                        "name": call.name, "input": call.arguments})
-    return {"id": f"msg_{number}", "type": "message", "role": "assistant", "content": content,
-            "model": "scripted", "stop_reason": _STOP_REASONS.get(answer.reason, "refusal"),
-            "stop_sequence": None, "usage": _anthropic_usage(answer, answer.output_tokens)}
+        content.append(
+            {
+                "type": "tool_use",
+                "id": call.call_id or f"toolu_{number}_{index}",
+                "name": call.name,
+                "input": call.arguments,
+            }
+        )
+    return {
+        "id": f"msg_{number}",
+        "type": "message",
+        "role": "assistant",
+        "content": content,
+        "model": "scripted",
+        "stop_reason": _STOP_REASONS.get(answer.reason, "refusal"),
+        "stop_sequence": None,
+        "usage": _anthropic_usage(answer, answer.output_tokens),
+    }

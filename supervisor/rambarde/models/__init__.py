@@ -1,0 +1,1 @@
+"""Engines: what is asked of a model, over which wire, through which gate. Trusted side."""
