@@ -23,10 +23,10 @@ All of this runs in one event loop and no function here awaits, so each is atomi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from rambarde.clock import Clock
 
@@ -221,8 +221,6 @@ class Budget:
             self._line = (*parent._line, self)  # noqa: SLF001 - the same class
             parent._children.append(self)  # noqa: SLF001 - the same class
 
-    # ── the agent's own bounds ───────────────────────────────────────────────────────────────
-
     def spend_action(self) -> LimitHit | None:
         """Charge one tool call before it starts; a LimitHit means that it must not start."""
         limit = self.limits.actions
@@ -262,8 +260,6 @@ class Budget:
             self._rate_waits -= 1
             self.stopwatch.note_rate_wait(self._clock.monotonic_s() - began_s)
             self.touch()
-
-    # ── what is charged to the tree ──────────────────────────────────────────────────────────
 
     def reserve(self, tokens: int) -> Reservation | LimitHit:
         """Hold one model request of about `tokens` (≥ 0) here and in every ancestor, or refuse.
@@ -326,8 +322,6 @@ class Budget:
         """Seconds of work of this agent and of all below it, added up."""
         return self.stopwatch.worked_s + sum(child.tree_seconds for child in self._children)
 
-    # ── judgement ────────────────────────────────────────────────────────────────────────────
-
     def check(self) -> LimitHit | None:
         """Return the bound that stops this agent now, the outermost first; None while none does.
 
@@ -350,26 +344,13 @@ class Budget:
 
     def left(self) -> Left:
         """Return what remains; of the tree's ceilings the tightest on the way to the root."""
-        own, path = self.limits, self._line
-        requests = [
-            n.limits.tree_requests - n.requests for n in path if n.limits.tree_requests is not None
-        ]
-        tokens = [
-            n.limits.tree_tokens - n.tokens - n.held_tokens
-            for n in path
-            if n.limits.tree_tokens is not None
-        ]
-        seconds = [
-            n.limits.tree_seconds - n.tree_seconds
-            for n in path
-            if n.limits.tree_seconds is not None
-        ]
+        own, line = self.limits, self._line
         return Left(
-            actions=None if own.actions is None else own.actions - self.actions,
+            actions=_rest([(own.actions, self.actions)]),
             duration_s=max(0.0, own.duration_s - self.stopwatch.worked_s),
-            tree_requests=max(0, min(requests)) if requests else None,
-            tree_tokens=max(0, min(tokens)) if tokens else None,
-            tree_seconds=max(0.0, min(seconds)) if seconds else None,
+            tree_requests=_rest((n.limits.tree_requests, n.requests) for n in line),
+            tree_tokens=_rest((n.limits.tree_tokens, n.tokens + n.held_tokens) for n in line),
+            tree_seconds=_rest((n.limits.tree_seconds, n.tree_seconds) for n in line),
         )
 
     def _refuses(self, tokens: int) -> LimitHit | None:
@@ -394,6 +375,15 @@ class Budget:
         if not self._open or self._rate_waits or self.stopwatch.is_paused:
             return 0.0
         return self._clock.monotonic_s() - self._heard_s
+
+
+_Number = TypeVar("_Number", int, float)
+
+
+def _rest(bounds: Iterable[tuple[_Number | None, _Number]]) -> _Number | None:
+    """Return the least of limit less usage over the declared limits; None when none is."""
+    rests = [limit - spent for limit, spent in bounds if limit is not None]
+    return max(min(rests), 0) if rests else None
 
 
 # ── nets of the delegation tree ──────────────────────────────────────────────────────────────
@@ -433,7 +423,7 @@ class Slot:
                 stays taken: a process that may be alive keeps counting.
         """
         if proof_of_death:
-            self._nets._free(self)  # noqa: SLF001 - the other half of Nets
+            self._nets._alive.pop(self, None)  # noqa: SLF001 - the other half of Nets
 
 
 class Nets:
@@ -507,6 +497,3 @@ class Nets:
             raise ValueError(f"a grant of {spawns!r} spawns: give a whole number, at least 1")
         self.max_per_session += spawns
         return self.max_per_session
-
-    def _free(self, slot: Slot) -> None:
-        self._alive.pop(slot, None)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 
 import anyio
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rambarde.errors import HostError
 from rambarde.host.digest import NotRegularError
@@ -184,6 +187,46 @@ async def test_one_of_twenty_writers_wins() -> None:
     assert verdicts[0].allowed
     assert {WriteVerdict(False, "stale", "a", "<x0>")} == set(verdicts[1:])
     assert tree.files[b"a"] == "x0"
+
+
+ACTS = st.lists(
+    st.tuples(st.sampled_from(["read", "write", "leave", "command"]), st.sampled_from("ab")),
+    min_size=4,
+    max_size=12,
+)
+
+
+@settings(max_examples=40)
+@given(st.lists(ACTS, min_size=2, max_size=4))
+def test_no_write_is_lost_whatever_the_agents_do(programs: list[list[tuple[str, str]]]) -> None:
+    """In any interleaving an agent replaces only the state it last read or wrote itself."""
+    tree = Tree(a="0", b="0")
+    texts = (f"text {n}" for n in itertools.count())
+
+    async def run(agent: str, acts: list[tuple[str, str]]) -> None:
+        seen: dict[str, object] = {}
+        for act, name in acts:
+            await anyio.lowlevel.checkpoint()
+            if act == "read":
+                tree.read(agent, name)
+                seen[name] = tree.files[name.encode()]
+            elif act == "command":
+                tree.files[name.encode()] = next(texts)
+            elif (await tree.check(agent, name)).allowed and act == "write":
+                replaced, text = tree.files[name.encode()], next(texts)
+                assert seen.get(name) == replaced
+                tree.files[name.encode()] = seen[name] = text
+                await anyio.lowlevel.checkpoint()
+                await tree.tracker.note_wrote(agent, b"/w/" + name.encode(), sha(text))
+            tree.tracker.abandon(agent)
+
+    async def main() -> None:
+        async with anyio.create_task_group() as group:
+            for number, acts in enumerate(programs):
+                group.start_soon(run, f"x{number}", acts)
+
+    anyio.run(main)
+    assert tree.tracker._gates == {}
 
 
 async def test_lock_passes_in_order_of_arrival() -> None:
