@@ -49,7 +49,7 @@ def read_shape(
 
 def closest(word: str, known: list[str]) -> str:
     """Return `; did you mean x?` for a near miss, else empty."""
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.7)
     return f"; did you mean {near[0]}?" if near else ""
 
 
