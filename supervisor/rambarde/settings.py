@@ -35,6 +35,7 @@ from rambarde.settings_shape import (
     ModelSection,
     default_of,
     least_of,
+    most_of,
     number_of,
     tells_too_much,
 )
@@ -150,7 +151,9 @@ class Settings:
         )
 
     def _lowered(self, taken: Mapping[str, tuple[int, str]]) -> ExecutionSection:
-        return self.execution.model_copy(update={key: value for key, (value, _) in taken.items()})
+        lower = {key: value for key, (value, _) in taken.items()}
+        execution: ExecutionSection = self.execution.model_copy(update=lower)
+        return execution
 
     def _no_narrowing(self, keys: Keys, value: object) -> str:
         """Return why a repository's value is not taken, or empty."""
@@ -332,8 +335,7 @@ def _fault(name: str, shape: Any, layers: _Layers, error: Any) -> Fault:
         return Fault(path, line, f"unknown key {key}{closest(key, list(shape.model_fields))}")
     value = error["input"]
     if name == "execution" and number_of(key):
-        most = f" to {10 * int(str(default_of(key)))}" if key in LOOP_KEYS else " or more"
-        wanted = f"a whole number, {least_of(key)}{most}"
+        wanted = f"a whole number from {least_of(key)} to {most_of(key)}"
         text = f"{key} is {value!r}; it must be {wanted}: it can be set, not removed"
         return Fault(path, line, text)
     message = str(error["msg"]).removeprefix("Value error, ")

@@ -7,7 +7,6 @@ import json
 from rambarde.errors import Fault
 from rambarde.policy.source import MAX_FILE_BYTES, Document, Keys, UnreadableError
 
-
 _decoder = json.JSONDecoder()
 
 

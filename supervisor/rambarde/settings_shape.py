@@ -15,7 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from rambarde.loops import LoopSettings
 from rambarde.policy.shape import Text
 
-Net = Annotated[int, Field(ge=1, le=10**15)]
+MOST = 10**15
+
+Net = Annotated[int, Field(ge=1, le=MOST)]
 """A whole number above zero. The upper end only keeps it within what all parts can count."""
 
 
@@ -117,6 +119,11 @@ def number_of(key: str) -> bool:
 def least_of(key: str) -> int:
     """Return the smallest value of a key of `execution` that holds a number."""
     return 2 if key in LOOP_KEYS else 1
+
+
+def most_of(key: str) -> int:
+    """Return the largest value of a key of `execution` that holds a number."""
+    return 10 * int(str(default_of(key))) if key in LOOP_KEYS else MOST
 
 
 def default_of(key: str) -> object:

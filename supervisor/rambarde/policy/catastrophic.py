@@ -41,7 +41,9 @@ class Form:
     origin: str
 
 
-class _FormShape(Shape):
+class FormShape(Shape):
+    """One form; exactly one of programs, redirects and text says what it looks at."""
+
     name: Text
     programs: Texts | None = None
     options: Texts | None = None
@@ -57,7 +59,7 @@ class _FormShape(Shape):
 class CatastrophicShape(Shape):
     """The file: at least one form."""
 
-    form: list[_FormShape] = Field(min_length=1)
+    form: list[FormShape] = Field(min_length=1)
 
 
 @functools.cache
@@ -110,7 +112,7 @@ def find_form(forms: Sequence[Form], text: str, script: Script) -> Form | None:
     return None
 
 
-def _form(shape: _FormShape, document: Document, index: int) -> tuple[Form | None, list[Fault]]:
+def _form(shape: FormShape, document: Document, index: int) -> tuple[Form | None, list[Fault]]:
     asked = (shape.programs, shape.redirects, shape.text)
     if sum(part is not None for part in asked) != 1:
         text = "a form has exactly one of programs, redirects and text"
@@ -134,7 +136,7 @@ def _form(shape: _FormShape, document: Document, index: int) -> tuple[Form | Non
     return form, []
 
 
-def _tried(form: Form, shape: _FormShape, document: Document, index: int) -> list[Fault]:
+def _tried(form: Form, shape: FormShape, document: Document, index: int) -> list[Fault]:
     faults: list[Fault] = []
     for key, examples, wanted in (
         ("refuses", shape.refuses, True),

@@ -32,7 +32,7 @@ LimitsShape: type[BaseModel] = create_model(
     "LimitsShape",
     __base__=Shape,
     __doc__="The file: every limit of Limits, none else.",
-    **{name: (LimitShape, ...) for name in LIMIT_KINDS},  # type: ignore[call-overload] # dynamic
+    **dict.fromkeys(LIMIT_KINDS, (LimitShape, ...)),  # type: ignore[call-overload] # dynamic
 )
 
 
