@@ -75,8 +75,10 @@ def parse_engine(text: str) -> EngineChoice:
             advice="serve the file with llama-server and give its address: "
             "--engine http://127.0.0.1:8080/v1",
         )
-    word = re.sub(r"[^a-z0-9]+", " ", text.split(":", 1)[0].lower())[:20].strip()
-    raise UsageError(f"--engine: no engine is called '{word}'", advice=WAYS)
+    word = text.split(":", 1)[0]
+    # A key given in the wrong place must not be shown: only a plain word is repeated.
+    called = f" '{word}'" if re.fullmatch(r"[A-Za-z]{1,16}", word) else ""
+    raise UsageError(f"--engine: there is no such engine{called}", advice=WAYS)
 
 
 def no_engine() -> UsageError:
