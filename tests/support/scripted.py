@@ -132,8 +132,8 @@ class ScriptedEngine(Lane):
         self.requests: list[Seen] = []
         self.active = 0
         self.most_active = 0
-        self.disconnected = 0
-        """Replies whose client went away before the end."""
+        self.gone = threading.Event()
+        """Set when a client has gone away before the end of its reply."""
         self.record: TextIO | None = None
         self.closing = threading.Event()
         self._lanes: list[Lane] = []

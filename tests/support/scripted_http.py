@@ -31,7 +31,7 @@ class Engine(Protocol):
     """What is needed of the engine."""
 
     closing: threading.Event
-    disconnected: int
+    gone: threading.Event
 
     def take(
         self, path: str, wire: Wire, headers: Mapping[str, str], body: Any
@@ -94,7 +94,7 @@ class Handler(BaseHTTPRequestHandler):
         except _EndOfAnswerError:
             self._hang_up()
         except OSError:
-            engine.disconnected += 1
+            engine.gone.set()
             self.close_connection = True
         finally:
             engine.enter(-1)
@@ -153,7 +153,7 @@ class Handler(BaseHTTPRequestHandler):
         while not self.server.engine.closing.is_set():
             try:
                 if not self.connection.recv(1):
-                    self.server.engine.disconnected += 1
+                    self.server.engine.gone.set()
                     return
             except TimeoutError:
                 continue
