@@ -33,6 +33,7 @@ deep nesting with RecursionError, which is not one of its own errors, so it is c
 
 from __future__ import annotations
 
+import struct
 from typing import Literal, TypeAlias, Union
 
 import msgspec
@@ -47,6 +48,11 @@ MAX_CALLS = 64
 """Most calls in one turn; a model that asks for more has the rest refused by the supervisor."""
 MAX_ID_CHARS = 64
 MAX_PATH_BYTES = 4096
+
+_SMALL_BYTES = 64 << 10
+_KEPT_BYTES = 2 << 20
+"""A buffer that grew past this for one long frame is given back once that frame was read."""
+_unpack_length = struct.Struct(">I").unpack_from
 
 Place = Literal["child", "broker"]
 
@@ -265,44 +271,94 @@ def decode_down(body: bytes | bytearray | memoryview) -> DownFrame:
 class FrameReader:
     """Bytes in, bodies out: the sans-I/O half of reading.
 
-    `feed` takes what a read returned; `next_body` returns one whole body or None. The length is
-    checked as soon as the header is there, before the body is awaited or stored.
+    Bytes come in either by `feed`, or without a copy: `room` lends the space to read into and
+    `took` says how much of it was filled. Bodies go out by `next_body` (a copy of its own) or
+    `next_view` (no copy, valid until the next call of any other method).
+
+    The length is checked as soon as the header is there, before the body is awaited or stored.
+    Space for a long body is asked of the kernel zeroed and untouched, so a child that announces
+    MAX_UP_BYTES and sends nothing costs addresses, not memory.
     """
+
+    __slots__ = ("_buffer", "_end", "_max_bytes", "_need", "_start", "_view")
 
     def __init__(self, *, max_bytes: int) -> None:
         """`max_bytes`: greatest body accepted (MAX_UP_BYTES or MAX_DOWN_BYTES)."""
         self._max_bytes = max_bytes
-        self._buffer = bytearray()
+        self._buffer = bytearray(_SMALL_BYTES)
+        self._view = memoryview(self._buffer)
         self._start = 0
+        self._end = 0
+        # Bytes of the frame at `_start`, header included; 0 while its header is not whole.
+        self._need = 0
 
     @property
     def at_boundary(self) -> bool:
         """True when an end of the stream here is a clean one."""
-        return len(self._buffer) == self._start
+        return self._start == self._end
+
+    @property
+    def has_frame(self) -> bool:
+        """True when `next_body` would return a body. Raises BreachError on a forbidden length."""
+        need = self._need or self._read_header()
+        return 0 < need <= self._end - self._start
+
+    def room(self) -> memoryview:
+        """Lend the space to read into; never empty. Raises BreachError on a forbidden length."""
+        need = self._need or self._read_header()
+        if self._start == self._end:
+            self._start = self._end = 0
+            if len(self._buffer) > _KEPT_BYTES:
+                self._move(_SMALL_BYTES)
+        elif self._start + need > len(self._buffer) or self._end == len(self._buffer):
+            self._move(max(need, 2 * (self._end - self._start), _SMALL_BYTES))
+        return self._view[self._end :]
+
+    def took(self, count: int) -> None:
+        """Say that the first `count` bytes of what `room` lent hold data now."""
+        self._end += count
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
-        """Take bytes from the stream, in order."""
-        self._buffer += data
+        """Take bytes from the stream, in order. Raises BreachError on a forbidden length."""
+        rest = memoryview(data)
+        while rest:
+            room = self.room()
+            count = min(len(room), len(rest))
+            room[:count] = rest[:count]
+            self.took(count)
+            rest = rest[count:]
+
+    def next_view(self) -> memoryview | None:
+        """Return the next whole body in place, or None. Raises BreachError on a forbidden length.
+
+        The view shows the reader's own buffer: decode it before anything else is called.
+        """
+        need = self._need or self._read_header()
+        body_at = self._start + HEADER_BYTES
+        if not 0 < need <= self._end - self._start:
+            return None
+        self._start += need
+        self._need = 0
+        return self._view[body_at : self._start]
 
     def next_body(self) -> bytes | None:
         """Return the next whole body, or None. Raises BreachError on a forbidden length."""
-        available = len(self._buffer) - self._start
-        if available < HEADER_BYTES:
-            return None
-        body_at = self._start + HEADER_BYTES
-        length = int.from_bytes(self._buffer[self._start : body_at], "big")
+        view = self.next_view()
+        return None if view is None else bytes(view)
+
+    def _read_header(self) -> int:
+        if self._end - self._start < HEADER_BYTES:
+            return 0
+        length = _unpack_length(self._buffer, self._start)[0]
         if length == 0 or length > self._max_bytes:
             raise BreachError(f"frame length {length}, allowed 1 to {self._max_bytes}")
-        if available < HEADER_BYTES + length:
-            return None
-        end = body_at + length
-        body = bytes(memoryview(self._buffer)[body_at:end])
-        if end == len(self._buffer):
-            self._buffer.clear()
-            self._start = 0
-        elif end > 1 << 16:
-            del self._buffer[:end]
-            self._start = 0
-        else:
-            self._start = end
-        return body
+        self._need = HEADER_BYTES + int(length)
+        return self._need
+
+    def _move(self, capacity: int) -> None:
+        """Put what is unread at the start of a new buffer."""
+        held = self._end - self._start
+        moved = bytearray(capacity)
+        moved[:held] = self._view[self._start : self._end]
+        self._buffer, self._view = moved, memoryview(moved)
+        self._start, self._end = 0, held
