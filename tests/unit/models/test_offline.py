@@ -43,9 +43,11 @@ def spec(name: str) -> ToolSpec:
 
 
 def matches(path: str, pattern: str) -> bool:
-    if pattern == "*":
-        return "/" not in path
-    return fnmatch("/" + path, "/*" if pattern == "**/*" else "*" + pattern.removeprefix("**"))
+    """Match as the glob tool does, for the forms the engine uses."""
+    if braces := re.match(r"(\./|\*/)\{(.*)\}$", pattern):
+        depth = 0 if braces[1] == "./" else 1
+        return path.count("/") == depth and path.rsplit("/", 1)[-1] in braces[2].split(",")
+    return fnmatch("/" + path, "*" + pattern.removeprefix("**"))
 
 
 def performer(files: Mapping[str, str], refused: tuple[str, ...] = ()) -> Perform:
@@ -56,7 +58,7 @@ def performer(files: Mapping[str, str], refused: tuple[str, ...] = ()) -> Perfor
             return f"refused: {tool} is not granted here", False
         if tool == "glob":
             found = [path for path in files if matches(path, arguments["pattern"])]
-            return "\n".join(found) or "No file matches", True
+            return "\n".join(found) or "(no file matches)", True
         if tool == "read":
             lines = files[arguments["path"]].splitlines()
             return "\n".join(f"{n:>6}\t{line}" for n, line in enumerate(lines, 1)), True
@@ -162,7 +164,7 @@ def test_both_forms_of_grep_are_read() -> None:
 
 def test_listings_leave_out_what_is_no_path() -> None:
     """Remarks of the tool are not files."""
-    done = Done(0, "glob", {}, "a.py\n./b/c.py\n… 17 more\n(partial: time limit)\n", True)
+    done = Done(0, "glob", {}, "a.py\n./b/c.py\n(17 more; narrow the pattern)\n(stopped)\n", True)
     assert listed_paths(done) == ["a.py", "b/c.py"]
     assert listed_paths(Done(0, "glob", {}, "No file matches '*'.", True)) == []
 

@@ -25,6 +25,7 @@ from rambarde.models.offline.topics import (
     COUNT_COMMAND,
     ENTRY,
     MANIFESTS,
+    MANIFESTS_GLOB,
     TESTS,
     TOPICS,
     Topic,
@@ -74,8 +75,13 @@ def _calls(run: Run, wishes: list[Wish]) -> tuple[ToolCall, ...]:
 
 
 def _map_plans(run: Run) -> list[tuple[str, list[Wish]]]:
-    listing: list[Wish] = [("glob", {"pattern": "*"}), ("glob", {"pattern": "**/*"})]
-    listing.append(("bash", {"command": COUNT_COMMAND}))
+    listing: list[Wish] = [
+        ("glob", {"pattern": "**/*"}),
+        # Asked for by name: of a large repository only the newest files are listed.
+        ("glob", {"pattern": f"./{MANIFESTS_GLOB}"}),
+        ("glob", {"pattern": f"*/{MANIFESTS_GLOB}"}),
+        ("bash", {"command": COUNT_COMMAND}),
+    ]
     asked = [topic for topic in (TESTS, BUILD) if run.scout and _has_files(run)]
     looking = _reads(run)
     if _has_files(run):

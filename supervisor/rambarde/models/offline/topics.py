@@ -30,6 +30,7 @@ MANIFESTS = (
     "justfile",
 )
 """Files at the root or one folder below that are read, in this order of interest."""
+MANIFESTS_GLOB = "{" + ",".join(MANIFESTS) + "}"
 
 SETTINGS_GLOB = (
     "{Makefile,makefile,GNUmakefile,justfile,Dockerfile,CMakeLists.txt,meson.build,go.mod,"
