@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 
 from rambarde.policy.catastrophic import find_form, shipped_forms
 from rambarde.policy.model import Decision, Policy, Rule, Verdict
+from rambarde.policy.shellwords import MAX_COMMANDS
 from rambarde.policy.subject import (
     PATH_TOOLS,
     WRITE_TOOLS,
@@ -95,6 +96,12 @@ def _absent(policy: Policy, tool: str) -> Verdict | None:
 def _catastrophic(subject: Subject) -> Iterator[Verdict]:
     if subject.unwrapped is None:
         return
+    if subject.unwrapped.excess:
+        reason = (
+            f"it nests too deep or holds more than {MAX_COMMANDS} commands, more than can be "
+            "judged; write a script file and run that"
+        )
+        yield _deny("denied_rule", reason, "commands", "")
     form = find_form(shipped_forms(), subject.text, subject.unwrapped)
     if form is not None:
         yield _deny("catastrophic", form.reason, "catastrophic", form.origin)

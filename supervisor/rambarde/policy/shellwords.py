@@ -7,8 +7,9 @@ process substitutions, arithmetic and unquoted here-documents. It expands nothin
 variable keeps its `$NAME`, a substitution stands as `$()`.
 
 It steers questions and refusals and is no boundary: what a command may reach is settled by the
-sandbox. So in doubt it errs towards seeing a command too many. Text that ends inside a quote or
-nests too deep gives what was read so far and `whole=False`, which no ALLOW rule admits.
+sandbox. So in doubt it errs towards seeing a command too many. Text that ends inside a quote gives
+what was read so far and `whole=False`, which no ALLOW rule admits. Text beyond MAX_DEPTH or
+MAX_COMMANDS is `excess` as well, which is refused: what is not judged to its end is not run.
 
 Source: bash(1), SHELL GRAMMAR, QUOTING, EXPANSION, REDIRECTION.
 """
@@ -21,6 +22,12 @@ from dataclasses import dataclass
 MAX_DEPTH = 24
 """Substitutions inside substitutions; bash scripts of people stay below five."""
 
+MAX_COMMANDS = 2048
+"""In one call; reading that many takes some 50 ms. A longer script can be run from a file."""
+
+ARITHMETIC_CHARS = 4096
+"""Longer `(( ))` are read as subshells, which sees commands too many."""
+
 _BLANK = " \t"
 _META = " \t\n;&|()<>"
 _SPECIAL = frozenset("~*?[]$`{}")
@@ -32,6 +39,10 @@ _FD = re.compile(r"(?:\d+|\{[A-Za-z_]\w*\})(?=[<>])")
 _REDIRECT = re.compile(r"&>>|&>|<<<|<<-|<<|<>|<&|>>|>\||>&|<|>")
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
 _BRACED_NAME = re.compile(r"\{([A-Za-z_]\w*)\}")
+_ROUND = re.compile(r"[()]")
+_CURLY = re.compile(r"\\.|[{}]", re.DOTALL)
+_BACKQUOTED = re.compile(r"`((?:\\.|[^`\\])*)`", re.DOTALL)
+_ANSI_C_QUOTED = re.compile(r"\$'((?:\\.|[^'\\])*)'", re.DOTALL)
 _ANSI_C = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3})|u([0-9A-Fa-f]{1,4})|(.))", re.DOTALL)
 _ANSI_C_NAMED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f"}
 
@@ -63,14 +74,22 @@ class Simple:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """All simple commands found, in the order they end; `whole` when the text was understood."""
+    """All simple commands found, in the order they end.
+
+    `whole`: the text was understood to its end. `excess`: it has more than can be judged.
+    """
 
     commands: tuple[Simple, ...]
     whole: bool
+    excess: bool = False
 
 
 class _UnfinishedError(Exception):
-    """The text ends inside a quote or bracket, or nests deeper than MAX_DEPTH."""
+    """The text ends inside a quote or bracket."""
+
+
+class _ExcessError(Exception):
+    """The text nests deeper than MAX_DEPTH or holds more than MAX_COMMANDS."""
 
 
 def read_script(text: str) -> Script:
@@ -80,6 +99,8 @@ def read_script(text: str) -> Script:
         _Reader(text, found, 0).commands("")
     except _UnfinishedError:
         return Script(tuple(found), whole=False)
+    except _ExcessError:
+        return Script(tuple(found), whole=False, excess=True)
     return Script(tuple(found), whole=True)
 
 
@@ -88,7 +109,7 @@ class _Reader:
 
     def __init__(self, text: str, found: list[Simple], depth: int) -> None:
         if depth > MAX_DEPTH:
-            raise _UnfinishedError
+            raise _ExcessError
         self.text = text
         self.at = 0
         self.found = found
@@ -137,7 +158,7 @@ class _Reader:
     def _nested(self) -> None:
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise _UnfinishedError
+            raise _ExcessError
         outer, self.in_pattern = self.in_pattern, []
         self.commands(")")
         self.in_pattern = outer
@@ -146,7 +167,7 @@ class _Reader:
     def _arithmetic_end(self, start: int) -> int:
         """Return the position after `))` if the bracket at `start` is arithmetic, else 0."""
         depth = 0
-        for match in re.compile(r"[()]").finditer(self.text, start):
+        for match in _ROUND.finditer(self.text, start, start + ARITHMETIC_CHARS):
             depth += 1 if match[0] == "(" else -1
             if depth == 0:
                 end = match.end()
@@ -154,11 +175,16 @@ class _Reader:
         return 0
 
     def _simple(self) -> None:
+        if self.in_pattern and self.in_pattern[-1]:
+            self._case_pattern()
+        self._take_simple()
+        if len(self.found) > MAX_COMMANDS:
+            raise _ExcessError
+
+    def _take_simple(self) -> None:
         words: list[Word] = []
         redirects: list[Redirect] = []
         assigns = False
-        if self.in_pattern and self.in_pattern[-1]:
-            self._case_pattern()
         try:
             while True:
                 self._blanks()
@@ -442,7 +468,7 @@ class _Reader:
             self.at = plain.end()
             return "$" + plain[1]
         depth = 0
-        for match in re.compile(r"\\.|[{}]", re.DOTALL).finditer(self.text, start):
+        for match in _CURLY.finditer(self.text, start):
             depth += {"{": 1, "}": -1}.get(match[0], 0)
             if depth == 0 and match[0] == "}":
                 self.at = match.end()
@@ -452,7 +478,7 @@ class _Reader:
         raise _UnfinishedError
 
     def _backquote(self) -> None:
-        match = re.compile(r"`((?:\\.|[^`\\])*)`", re.DOTALL).match(self.text, self.at)
+        match = _BACKQUOTED.match(self.text, self.at)
         if match is None:
             self.at = len(self.text)
             raise _UnfinishedError
@@ -461,7 +487,7 @@ class _Reader:
         _Reader(inner, self.found, self.depth + 1).commands("")
 
     def _ansi_c(self, text: list[str], live: list[str]) -> None:
-        match = re.compile(r"\$'((?:\\.|[^'\\])*)'", re.DOTALL).match(self.text, self.at)
+        match = _ANSI_C_QUOTED.match(self.text, self.at)
         if match is None:
             self.at = len(self.text)
             raise _UnfinishedError

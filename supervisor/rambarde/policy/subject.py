@@ -78,6 +78,7 @@ def lies_in(scope: Sequence[str], subject: Subject) -> bool:
         commands = subject.script.commands
         return (
             subject.script.whole
+            and not subject.script.excess
             and bool(commands)
             and all(_command_in(scope, one, exactly=True) for one in commands)
         )

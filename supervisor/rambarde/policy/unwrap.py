@@ -10,13 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from rambarde.policy.shellwords import Script, Simple, Word, read_script
-
-MAX_COMMANDS = 4096
-"""More commands than this in one call make it not whole, so that no ALLOW rule admits it."""
+from rambarde.policy.shellwords import MAX_COMMANDS, Script, Simple, Word, read_script
 
 MAX_LAYERS = 8
-"""Wrappers inside wrappers; more make the call not whole."""
+"""Wrappers inside wrappers; more are excess."""
 
 _SHELLS = frozenset({"bash", "sh", "dash", "ash", "zsh", "ksh", "mksh", "fish"})
 
@@ -64,20 +61,18 @@ _WRAPPERS: Mapping[str, _Wrapper] = MappingProxyType(
 def unwrap(script: Script) -> Script:
     """Return the script's commands and, after each, those it runs through its arguments."""
     found: list[Simple] = []
-    whole = script.whole
+    whole, excess = script.whole, script.excess
     queue = [(command, 0) for command in reversed(script.commands)]
     while queue:
         command, layer = queue.pop()
         found.append(command)
-        if len(found) >= MAX_COMMANDS or layer >= MAX_LAYERS:
-            whole = False
-            if layer >= MAX_LAYERS and len(found) < MAX_COMMANDS:
-                continue
-            break
         inner = _inside(command)
-        whole = whole and inner.whole
+        whole, excess = whole and inner.whole, excess or inner.excess
+        if inner.commands and (layer >= MAX_LAYERS or len(found) > MAX_COMMANDS):
+            excess = True
+            break
         queue.extend((one, layer + 1) for one in reversed(inner.commands))
-    return Script(tuple(found), whole)
+    return Script(tuple(found), whole=whole and not excess, excess=excess)
 
 
 def program_of(command: Simple) -> str:
