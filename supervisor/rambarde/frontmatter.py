@@ -80,15 +80,15 @@ def parse_front(data: bytes, path: str) -> Front:
         raise _refuse(path, 1, f"the head is larger than {MAX_HEAD_BYTES} bytes")
     warnings: tuple[Fault, ...] = ()
     try:
-        values, found = _read("\n".join(head))
+        values, found = _read("\n".join([*head, ""]))
     except _HeadError as first:
         mended, loose = _quote_loose(head)
         if not loose:
             raise _refuse(path, first.line + 1, first.text) from first
         try:
-            values, found = _read("\n".join(mended))
-        except _HeadError:
-            raise _refuse(path, first.line + 1, first.text) from first
+            values, found = _read("\n".join([*mended, ""]))
+        except _HeadError as second:
+            raise _refuse(path, second.line + 1, second.text) from second
         warnings = tuple(
             Fault(path, line + 1, "the value is no YAML; it was taken as plain text: quote it")
             for line in loose

@@ -152,7 +152,8 @@ class _Head:
         try:
             return check(self._front.values[key])
         except ValueError as exc:
-            self.fault(key, f"{key} {exc}")
+            for text in exc.args:
+                self.fault(key, f"{key} {text}")
             return default
 
     def fault(self, key: str, text: str) -> None:
@@ -198,7 +199,7 @@ def _tools_taken(value: object) -> frozenset[str]:
 def _tool_set(listed: list[str]) -> frozenset[str]:
     unknown = [text for text in map(_tool_fault, listed) if text]
     if unknown:
-        raise ValueError("; ".join(unknown))
+        raise ValueError(*unknown)
     return frozenset(map(_tool, listed))
 
 

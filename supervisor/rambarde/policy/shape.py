@@ -48,9 +48,10 @@ def read_shape(
 
 
 def closest(word: str, known: list[str]) -> str:
-    """Return `; did you mean x?` for a near miss, else empty."""
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.7)
-    return f"; did you mean {near[0]}?" if near else ""
+    """Return `; did you mean x?` for a near miss, letter case aside, else empty."""
+    names = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.65)
+    return f"; did you mean {names[near[0]]}?" if near else ""
 
 
 def _fault(shape: type[BaseModel], document: Document, error: Any) -> Fault:

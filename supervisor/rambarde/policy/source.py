@@ -18,6 +18,9 @@ Keys = tuple[str | int, ...]
 
 MAX_FILE_BYTES = 1 << 20
 
+MAX_DOTS = 64
+"""Between two `=` of a line. tomllib takes quadratic time for long dotted keys: 8 000 parts, 1 s."""
+
 _AT_LINE = re.compile(r"^(?P<text>.*?) \(at line (?P<line>\d+), column \d+\)$", re.DOTALL)
 _HEADER = re.compile(r"^\s*(\[\[?)\s*(.+?)\s*\]\]?\s*(?:#.*)?$")
 _KEY = re.compile(r"""^\s*((?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+)(?:\s*\.\s*[^=\s]+)*)\s*=""")
@@ -85,7 +88,8 @@ def parse_toml(data: bytes, path: str) -> Document:
     """Read TOML from bytes; a byte order mark and CRLF are accepted.
 
     Raises:
-        UnreadableError: larger than MAX_FILE_BYTES, not UTF-8 or not TOML, with the line.
+        UnreadableError: larger than MAX_FILE_BYTES, not UTF-8, not TOML, or a key with more than
+            MAX_DOTS dots, with the line.
     """
     if len(data) > MAX_FILE_BYTES:
         raise UnreadableError(Fault(path, 0, f"is larger than {MAX_FILE_BYTES} bytes"))
@@ -94,6 +98,7 @@ def parse_toml(data: bytes, path: str) -> Document:
     except UnicodeDecodeError as exc:
         line = data.count(b"\n", 0, exc.start) + 1
         raise UnreadableError(Fault(path, line, "is not UTF-8")) from exc
+    _refuse_long_keys(text, path)
     try:
         values = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as exc:
@@ -105,6 +110,14 @@ def parse_toml(data: bytes, path: str) -> Document:
     for keys, line in _lines_of(text):
         lines.setdefault(keys, line)
     return Document(path, values, lines)
+
+
+def _refuse_long_keys(text: str, path: str) -> None:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.count(".") <= MAX_DOTS or line.lstrip().startswith("#"):
+            continue
+        if any(part.count(".") > MAX_DOTS for part in line.split("=")):
+            raise UnreadableError(Fault(path, number, f"holds more than {MAX_DOTS} dots in a key"))
 
 
 def _lines_of(text: str) -> Iterator[tuple[Keys, int]]:
