@@ -28,7 +28,6 @@ def main(orders_fd: int, supervisor_pid: int, entry: str) -> NoReturn:
     syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL, step="pdeathsig")
     if os.getppid() != supervisor_pid:
         sys.exit(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.chdir("/")
     syscalls.set_title(b"rambarde: zygote")
     run = importlib.import_module(entry).run

@@ -64,7 +64,6 @@ _KINDS = {
     "cgroup": sys_.CLONE_NEWCGROUP,
     "pid": sys_.CLONE_NEWPID,
 }
-_DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGCHLD)
 
 Answering = Callable[[Answer, int], None]
 """Send an answer with one descriptor, or -1 for none."""
@@ -265,8 +264,6 @@ def _be_command(errand: Errand, fault_fd: int) -> NoReturn:
     plan = errand.plan
     try:
         os.setsid()
-        for number in _DEFAULT_SIGNALS:
-            signal.signal(number, signal.SIG_DFL)
         _change_directory(plan.cwd)
         os.nice(plan.nice)
         high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in (*errand.stdio, fault_fd)]

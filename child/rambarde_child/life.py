@@ -9,8 +9,13 @@ Source: user_namespaces(7) on id maps; proc_pid_ns(5) on who may open them.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import signal
+import socket
+import struct
+import time
 
 from rambarde_wire.orders import SandboxPlan, Tier, ZygoteSetup
 
@@ -19,15 +24,44 @@ from . import syscalls as sys_
 from .syscalls import StepFailed
 
 _CACHED_MAPS = 256
+_LOOPBACK_UP = struct.pack("16sH14x", b"lo", 0x49)
+_BACK_OFF_S = (0.02, 0.06, 0.2, 0.7)
 
 
 def namespace_flags(tier: Tier) -> int:
-    """Return the CLONE_NEW* flags of an agent in this tier; none in tier C."""
+    """Return the CLONE_NEW* flags of an agent in this tier; none in tier C.
+
+    The network namespace is not among them: see fresh_network.
+    """
     if tier == "C":
         return 0
     flags = sys_.CLONE_NEWUSER | sys_.CLONE_NEWNS | sys_.CLONE_NEWPID | sys_.CLONE_NEWIPC
-    flags |= sys_.CLONE_NEWUTS | sys_.CLONE_NEWCGROUP
-    return flags if tier == "B" else flags | sys_.CLONE_NEWNET
+    return flags | sys_.CLONE_NEWUTS | sys_.CLONE_NEWCGROUP
+
+
+def fresh_network() -> None:
+    """Move the zygote into a new network namespace with only loopback, for its next child.
+
+    Making one costs as much as all else of a fork, so it is made ahead, while nobody waits. The
+    child has it to itself, for the zygote moves on, and holds no linux cap over it from the start.
+
+    Raises:
+        StepFailed: ENOSPC when user.max_net_namespaces is met and stays so for a second (the
+            kernel takes dead ones away late).
+    """
+    for pause_s in (*_BACK_OFF_S, None):
+        try:
+            sys_.unshare(sys_.CLONE_NEWNET)
+            break
+        except StepFailed as exc:
+            if exc.errno != errno.ENOSPC or pause_s is None:
+                raise StepFailed("network namespace", exc.errno) from None
+            time.sleep(pause_s)
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as lever:
+            fcntl.ioctl(lever.fileno(), 0x8914, _LOOPBACK_UP)
+    except OSError as exc:
+        raise StepFailed("loopback", exc.errno or 0) from None
 
 
 def write_maps(pid: int, uid_map: tuple[int, int], gid_map: tuple[int, int]) -> None:
@@ -115,7 +149,7 @@ class IdMaps:
 
 
 def settle_zygote(setup: ZygoteSetup) -> None:
-    """Leave the host's namespaces: one place without network for the zygote and all it forks.
+    """Leave the host's namespaces: a place of its own for the zygote and all it forks.
 
     An ordinary user needs a user namespace for it, mapped to itself; root does without.
     """

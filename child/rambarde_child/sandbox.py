@@ -10,7 +10,7 @@ The order is fixed, each step needs what the next one takes away:
     not mapped), and be dumpable again, for a change of uid ends that;
  4. die with the zygote: armed here, for a change of uid and a fork both disarm it;
  5. score for the OOM killer, no further user namespaces, while the host's /proc is in sight;
- 6. the root (root.py), the loopback interface;
+ 6. the root (root.py); the network namespace was made for it before it was born (life.py);
  7. resource limits; linux caps, all sets, behind locked secure bits; no_new_privs;
  8. wait until the zygote has opened the namespaces for later commands; then not dumpable;
  9. Landlock, after all mounts, which it forbids;
@@ -35,7 +35,6 @@ import select
 import signal
 import socket
 import stat
-import struct
 import sys
 import traceback
 from collections.abc import Callable
@@ -50,10 +49,10 @@ from . import syscalls as sys_
 from .syscalls import StepFailed
 
 FRAMES_IN, FRAMES_OUT = 3, 4
-NAMESPACES = ("user", "mnt", "net", "ipc", "uts", "cgroup", "pid")
+NAMESPACES = ("net", "user", "mnt", "ipc", "uts", "cgroup", "pid")
+"""In joining order: the network's belongs to the zygote's user namespace, so it comes first."""
 _FILE_RIGHTS = 0x1 | 0x2 | 0x4 | 0x4000 | 0x8000
 """EXECUTE, WRITE_FILE, READ_FILE, TRUNCATE, IOCTL_DEV: what a rule on a file may name."""
-_LOOPBACK_UP = struct.pack("16sH14x", b"lo", 0x49)
 _CHECKED_FDS = 256
 _open_probe = select.poll()
 for _fd in range(_CHECKED_FDS):
@@ -125,9 +124,11 @@ def become_agent(birth: Birth, run: Callable[[int, int], None]) -> NoReturn:
 
 
 def leave_zygote(host: Host) -> None:
-    """Undo what a fork of the zygote inherits: signals, umask, session, the pipe of its life."""
+    """Undo what a fork of the zygote inherits: its wake-up, umask, session, its end of life_fd.
+
+    Its signal handlers do nothing and go by exec (Zygote.serve); to reset them costs page faults.
+    """
     signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.close(host.life_write_fd)
     os.setsid()
     os.umask(host.umask)
@@ -237,17 +238,7 @@ def _enter(birth: Birth) -> None:
         os.chdir(plan.workspace)
         return
     root.enter_root(plan, birth.host.seat, birth.work_copy)
-    if plan.tier != "B":
-        _raise_loopback()
     os.chdir(plan.workspace)
-
-
-def _raise_loopback() -> None:
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as lever:
-            fcntl.ioctl(lever.fileno(), 0x8914, _LOOPBACK_UP)
-    except OSError as exc:
-        raise StepFailed("loopback", exc.errno or 0) from None
 
 
 def _seal(birth: Birth) -> None:
@@ -263,7 +254,6 @@ def _seal(birth: Birth) -> None:
     sys_.prctl(sys_.PR_SET_DUMPABLE, 0, step="dumpable")
     seal_files(plan.landlock)
     _keep_only_pipes(birth)
-    os.environ.clear()
     os.environ.update(plan.environment)
     sys_.seccomp_seal(plan.seccomp)
 

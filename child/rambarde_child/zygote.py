@@ -65,6 +65,9 @@ Run = Callable[[int, int], None]
 """An agent's loop, given its two frame descriptors."""
 _MOST_FDS = 8
 _CMSG_CLOEXEC = 0x40000000
+_HANDLED = (signal.SIGCHLD, signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ)
+"""Given a handler that does nothing: unlike an ignored signal, a handled one is default after
+exec, so that commands start with default signals and no child has to reset any."""
 
 
 class Zygote:
@@ -81,6 +84,7 @@ class Zygote:
         self._life = os.pipe2(os.O_CLOEXEC)
         self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._umask = os.umask(0o077)
+        self._network_is_fresh = False
 
     def serve(self) -> NoReturn:
         """Set up by the first order, then carry out orders until the supervisor is gone."""
@@ -116,7 +120,9 @@ class Zygote:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, hard), hard))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+        os.environ.clear()
+        for number in _HANDLED:
+            signal.signal(number, lambda _number, _frame: None)
         signal.set_wakeup_fd(self._wake[1], warn_on_full_buffer=False)
         sys_.prctl(sys_.PR_SET_CHILD_SUBREAPER, 1, step="subreaper")
         life.settle_zygote(setup)
@@ -140,6 +146,7 @@ class Zygote:
         gc.collect()
         gc.freeze()
         trial_ms = self._try_spawn() if setup.probe else 0.0
+        self._prepare_network()
         errata = sys_.landlock_version(errata=True)
         self._answer(ReplyReady(abi, errata, trial_ms, len(os.listdir("/proc/self/task"))))
 
@@ -229,6 +236,8 @@ class Zygote:
                 pid, pidfd = self._fork_agent(plan, fds, keep=True)
                 self._answer(ReplySpawned(request_id, pid), pidfd)
                 os.close(pidfd)
+                with contextlib.suppress(StepFailed):  # the next order will meet and tell it
+                    self._prepare_network()
             case OrderCommand():
                 self._start_command(order, fds)
             case OrderRemask(request_id, agent_id, masks):
@@ -273,11 +282,13 @@ class Zygote:
         life.plan_is_possible(plan, self._setup)
         if len(fds) != 3:
             raise StepFailed("descriptors", errno.EBADF, f"{len(fds)} came, an agent needs 3")
+        self._prepare_network()
         work_copy = self._copy_workspace(plan)
         go_fd, go_write_fd = os.pipe2(os.O_CLOEXEC)
         pid = -1
         try:
             pid, pidfd = sys_.clone(life.namespace_flags(plan.tier))
+            self._network_is_fresh = False
             if pid == 0:
                 os.close(go_write_fd)
                 self._socket.detach()
@@ -293,6 +304,11 @@ class Zygote:
         finally:
             _close([go_fd, go_write_fd, *([work_copy] if work_copy >= 0 else [])])
         return pid, pidfd
+
+    def _prepare_network(self) -> None:
+        if self._setup.tier in ("A", "A-proc") and not self._network_is_fresh:
+            life.fresh_network()
+            self._network_is_fresh = True
 
     def _copy_workspace(self, plan: orders.SandboxPlan) -> int:
         if plan.tier == "C":
