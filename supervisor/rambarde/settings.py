@@ -46,6 +46,7 @@ ENVIRONMENT_PREFIX = "RAMBARDE_"
 OTHER_VARIABLES = frozenset({"RAMBARDE_CONFIG"})
 """Names with the prefix that are no settings."""
 
+MAX_REPO_BYTES = 64 << 10
 MAX_REPO_WARNINGS = 50
 """Of a repository's file: a stranger's file does not fill the screen."""
 
@@ -127,6 +128,8 @@ class Settings:
             file can neither widen nor stop a run.
         """
         try:
+            if len(data) > MAX_REPO_BYTES:
+                raise UnreadableError(Fault(REPO_PATH, 0, f"is above {MAX_REPO_BYTES} bytes"))
             document = parse_toml(data, REPO_PATH)
         except UnreadableError as exc:
             return replace(self, warnings=(*self.warnings, exc.fault))

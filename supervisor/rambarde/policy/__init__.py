@@ -1,0 +1,1 @@
+"""Rights as data: load, narrow, decide, explain, and compile into plans. Trusted side."""

@@ -19,6 +19,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from rambarde.policy.ansi_c import decode_ansi_c
+
 MAX_DEPTH = 24
 """Substitutions inside substitutions; bash scripts of people stay below five."""
 
@@ -43,8 +45,6 @@ _ROUND = re.compile(r"[()]")
 _CURLY = re.compile(r"\\.|[{}]", re.DOTALL)
 _BACKQUOTED = re.compile(r"`((?:\\.|[^`\\])*)`", re.DOTALL)
 _ANSI_C_QUOTED = re.compile(r"\$'((?:\\.|[^'\\])*)'", re.DOTALL)
-_ANSI_C = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3})|u([0-9A-Fa-f]{1,4})|(.))", re.DOTALL)
-_ANSI_C_NAMED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -493,21 +493,3 @@ class _Reader:
             raise _UnfinishedError
         self.at = match.end()
         self._quoted(decode_ansi_c(match[1]), text, live)
-
-
-def decode_ansi_c(body: str) -> str:
-    """Decode what stands between `$'` and `'`; bytes that are not UTF-8 become surrogates."""
-    out = bytearray()
-    at = 0
-    for match in _ANSI_C.finditer(body):
-        out += body[at : match.start()].encode("utf-8", "surrogateescape")
-        at = match.end()
-        hexadecimal, octal, point, other = match.groups()
-        if hexadecimal or octal:
-            out.append(int(hexadecimal or octal, 16 if hexadecimal else 8) & 0xFF)
-        elif point:
-            out += chr(int(point, 16)).encode("utf-8", "surrogatepass")
-        else:
-            out += _ANSI_C_NAMED.get(other, other).encode("utf-8", "surrogateescape")
-    out += body[at:].encode("utf-8", "surrogateescape")
-    return out.decode("utf-8", "surrogateescape")

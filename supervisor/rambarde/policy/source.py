@@ -19,7 +19,7 @@ Keys = tuple[str | int, ...]
 MAX_FILE_BYTES = 1 << 20
 
 MAX_DOTS = 64
-"""Between two `=` of a line. tomllib takes quadratic time for long dotted keys: 8 000 parts, 1 s."""
+"""Between two `=` of a line. tomllib takes quadratic time for dotted keys: 8 000 parts, 1 s."""
 
 _AT_LINE = re.compile(r"^(?P<text>.*?) \(at line (?P<line>\d+), column \d+\)$", re.DOTALL)
 _HEADER = re.compile(r"^\s*(\[\[?)\s*(.+?)\s*\]\]?\s*(?:#.*)?$")

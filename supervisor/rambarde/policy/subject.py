@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from pathspec import GitIgnoreSpec
 
-from rambarde.policy.shellwords import Script, Simple, decode_ansi_c, read_script
+from rambarde.policy.ansi_c import decode_ansi_c
+from rambarde.policy.shellwords import Script, Simple, read_script
 from rambarde.policy.unwrap import program_of, unwrap
 
 PATH_TOOLS = frozenset({"read", "grep", "glob", "write", "edit"})

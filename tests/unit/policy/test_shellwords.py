@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rambarde.policy.shellwords import MAX_COMMANDS, decode_ansi_c, read_script
+from rambarde.policy.ansi_c import decode_ansi_c
+from rambarde.policy.shellwords import MAX_COMMANDS, read_script
 from rambarde.policy.unwrap import unwrap
 
 
