@@ -48,8 +48,8 @@ def test_file_becomes_a_persona():
 
 def test_absent_keys_inherit_and_servers_do_not():
     """Without a key the parent's tools, model and limits hold; an undeclared server is not had."""
-    one = persona("description: x", path="a/helper-1.md")
-    assert (one.name, one.mode, one.model, one.temperature) == ("helper-1", None, None, None)
+    one = persona("description: x", path="a/side-1.md")
+    assert (one.name, one.mode, one.model, one.temperature) == ("side-1", None, None, None)
     child = narrow(WORKSPACE_WRITE, one.narrowing)
     assert child.tools == WORKSPACE_WRITE.tools
     assert child.limits == WORKSPACE_WRITE.limits

@@ -1,4 +1,4 @@
-"""Decode bash's `$'...'` quoting, in which names that are not UTF-8 are written. Trusted side. Pure.
+"""Decode bash's `$'...'` quoting, used for names that are not UTF-8. Trusted side. Pure.
 
 Source: bash(1), QUOTING.
 """
