@@ -6,7 +6,7 @@ import socket
 import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import anyio
@@ -303,9 +303,14 @@ def raw_server(reply: bytes) -> Iterator[str]:
                 connection, _ = listener.accept()
             except OSError:
                 return
-            with connection:
+            with connection, suppress(OSError):
+                connection.settimeout(2)
                 connection.recv(65536)
                 connection.sendall(reply)
+                # A close with bytes unread would take the reply away from the client again.
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(65536):
+                    pass
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
@@ -393,3 +398,47 @@ async def test_odd_text_is_sent(engine: ScriptedEngine) -> None:
     await ask(model, ModelRequest("m", "", (UserMessage("a\ud800b\x00c"),)))
     await model.aclose()
     assert engine.requests[0].last == "a?b\x00c"
+
+
+LLAMA = {"default_generation_settings": {}, "chat_template_caps": {"supports_tools": True}}
+
+
+async def test_llama_is_asked_for_progress(engine: ScriptedEngine) -> None:
+    """llama.cpp's server is known by /props, asked once, and then asked for progress."""
+    engine.props = LLAMA
+    engine.always = Answer(text="ok")
+    model = client(engine.url)
+    await ask(model)
+    await ask(model)
+    await model.aclose()
+    assert engine.looked_up == ["/props"]
+    assert [seen.body["return_progress"] for seen in engine.requests] == [True, True]
+
+
+async def test_other_engines_are_not_asked_for_progress(engine: ScriptedEngine) -> None:
+    """An engine without /props is looked up once and gets no field it may not know."""
+    engine.always = Answer(text="ok")
+    model = client(engine.url)
+    await ask(model)
+    await ask(model)
+    await model.aclose()
+    assert engine.looked_up == ["/props"]
+    assert all("return_progress" not in seen.body for seen in engine.requests)
+
+
+async def test_a_model_without_tools_is_an_error(engine: ScriptedEngine) -> None:
+    """A model that would silently get no tools is refused for an agent that has some."""
+    engine.props = {**LLAMA, "chat_template_caps": {"supports_tools": False}}
+    error, _ = await fail(engine.url)
+    assert error.kind == "invalid"
+    assert "tools" in error.message
+    assert not engine.requests
+
+
+async def test_a_models_name_is_no_address(engine: ScriptedEngine) -> None:
+    """A persona's model name goes out as text and changes neither endpoint nor key."""
+    engine.say("ok")
+    model = client(engine.url)
+    await ask(model, ModelRequest("http://127.0.0.1:9/v1", "", (UserMessage("hi"),)))
+    await model.aclose()
+    assert engine.requests[0].body["model"] == "http://127.0.0.1:9/v1"

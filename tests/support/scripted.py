@@ -130,6 +130,10 @@ class ScriptedEngine(Lane):
         super().__init__(answers=list(answers))
         self.respond: Callable[[Seen], Answer] | None = None
         self.requests: list[Seen] = []
+        self.looked_up: list[str] = []
+        """Paths of GET requests."""
+        self.props: Mapping[str, Any] | None = None
+        """What /props says, as llama.cpp's server does; None: there is no such page."""
         self.active = 0
         self.most_active = 0
         self.gone = threading.Event()

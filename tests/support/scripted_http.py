@@ -32,6 +32,8 @@ class Engine(Protocol):
 
     closing: threading.Event
     gone: threading.Event
+    looked_up: list[str]
+    props: Mapping[str, Any] | None
 
     def take(
         self, path: str, wire: Wire, headers: Mapping[str, str], body: Any
@@ -70,10 +72,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer what clients look up before they talk."""
+        engine = self.server.engine
+        engine.looked_up.append(self.path)
         if self.path == "/health":
             self._json(200, {"status": "ok"})
         elif self.path == "/v1/models":
             self._json(200, {"object": "list", "data": [{"id": "scripted", "object": "model"}]})
+        elif self.path == "/props" and engine.props is not None:
+            self._json(200, engine.props)
         else:
             self._json(404, {"error": {"message": "not found", "type": "not_found_error"}})
 

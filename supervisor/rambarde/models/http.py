@@ -122,7 +122,7 @@ class HttpClient:
                 advice="look into the engine's log",
             )
         except (self._httpx.HTTPError, self._httpx.StreamError) as exc:
-            failure = self._failure(exc, came.body)
+            failure = self._failure(exc, came.body, self._bounds.stall_s)
         except OSError:
             failure = self._unreachable()
         if failure is not None:
@@ -165,7 +165,7 @@ class HttpClient:
                 text = (await _read(response, SMALL_REPLY_BYTES)).decode("utf-8", "replace")
                 return parse_object(text) or {}
         except (self._httpx.HTTPError, self._httpx.StreamError) as exc:
-            failure = self._failure(exc, came_body=False)
+            failure = self._failure(exc, False, timeout_s)
         except OSError:
             failure = self._unreachable()
         raise failure
@@ -193,14 +193,14 @@ class HttpClient:
                 advice="switch compression off in the engine or in the proxy before it",
             )
 
-    def _failure(self, exc: Exception, came_body: bool) -> ProviderError:
+    def _failure(self, exc: Exception, came_body: bool, silent_s: float) -> ProviderError:
         """Return ours for one of httpx's; its own text is not used, it may name the URL."""
         name = self.endpoint.name
         if isinstance(exc, self._httpx.ConnectError | self._httpx.ConnectTimeout):
             return self._unreachable()
         if isinstance(exc, self._httpx.TimeoutException):
             return ProviderError(
-                f"{name} sent nothing for {self._bounds.stall_s:g} s",
+                f"{name} sent nothing for {silent_s:g} s",
                 kind="cut",
                 advice="look whether the engine hangs; a slow one needs a longer stall limit",
             )

@@ -266,6 +266,7 @@ class OpenAiModel:
         )
         reply = ChatReply(self.name, on_delta)
         await self._http.stream("/chat/completions", body, reply.take)
+        self._engine = engine
         return reply.settle(request)
 
     async def _look(self) -> _Engine:
@@ -274,9 +275,16 @@ class OpenAiModel:
         if url.startswith("https:"):
             self._engine = _Engine()
             return self._engine
-        props = await self._http.look_up(url.removesuffix("/v1") + "/props", timeout_s=LOOK_UP_S)
+        try:
+            url = url.removesuffix("/v1") + "/props"
+            props = await self._http.look_up(url, timeout_s=LOOK_UP_S)
+        except ProviderError as exc:
+            if exc.kind == "unreachable":
+                raise
+            # It is there, but has no time for this, or no such page.
+            props = {}
         if "default_generation_settings" not in props:
-            # Not kept: an engine that is still loading says nothing about itself either.
+            # Kept only after a reply: an engine that is still loading says nothing either.
             return _Engine()
         can = as_map(props.get("chat_template_caps")).get("supports_tools")
         self._engine = _Engine(is_llama=True, has_tools=can is not False)
