@@ -67,7 +67,7 @@ class Pipe:
 
         Called between two calls of a turn, where only an interrupt, or an end, may arrive.
         """
-        if self._ready.poll(0):
+        if not self._reader.at_boundary or self._ready.poll(0):
             frame = self.receive()
             raise BreachError(f"{type(frame).__name__} was not asked for")
 

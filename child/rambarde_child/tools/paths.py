@@ -246,13 +246,13 @@ def open_regular(folder_fd: int, name: bytes, shown: str) -> int:
         # Looked at first, for the open alone can already do something to a device.
         check_regular(os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_mode, shown)
         fd = os.open(name, READ_FLAGS, dir_fd=folder_fd)
+        try:
+            check_regular(os.fstat(fd).st_mode, shown)
+        except BaseException:
+            os.close(fd)
+            raise
     except OSError as exc:
         raise refusal_of(exc, shown) from None
-    try:
-        check_regular(os.fstat(fd).st_mode, shown)
-    except RefusalError:
-        os.close(fd)
-        raise
     return fd
 
 

@@ -16,6 +16,8 @@ import re
 
 _STEP = b"(?:[^/]+/)*"
 _BRACES = re.compile(rb"\{([^{}]*,[^{}]*)\}")
+# A bracket first among the members is one of them.
+_SET = re.compile(rb"\[([!^]?(?:\]|\\.|[^\]\\])(?:\\.|[^\]\\])*)\]", re.DOTALL)
 _MOST_ALTERNATIVES = 64
 
 
@@ -66,15 +68,15 @@ def _token(part: bytes, at: int) -> tuple[bytes, int]:
         return b"*", at + 1
     if byte == b"?":
         return b"[^/]", at + 1
-    if byte == b"[" and (close := part.find(b"]", at + 2 + (part[at + 1 : at + 2] in b"!^"))) > 0:
-        return _set(part[at + 1 : close]), close + 1
+    if found := _SET.match(part, at):
+        return _set(found[1]), found.end()
     if byte == b"\\" and at + 1 < len(part):
         at += 1
     return re.escape(part[at : at + 1]), at + 1
 
 
 def _set(inside: bytes) -> bytes:
-    negated = inside[:1] in (b"!", b"^")
+    negated = inside[:1] in (b"!", b"^") and len(inside) > 1
     members = inside[1:] if negated else inside
     out = b"[^/" if negated else b"["
     at = 0
@@ -100,4 +102,4 @@ def expand_braces(pattern: bytes) -> list[bytes]:
             whole.append(now)
             continue
         waiting += [now[: found.start()] + one + now[found.end() :] for one in found[1].split(b",")]
-    return (whole + waiting)[:_MOST_ALTERNATIVES]
+    return list(dict.fromkeys(whole + waiting))[:_MOST_ALTERNATIVES]

@@ -19,7 +19,7 @@ def _sha256(data: bytes) -> str:
 
 
 def test_write_asks_then_writes_then_tells(tmp_path: Path) -> None:
-    """The order of frames: the question with the old hash, the news with the new one, the result."""
+    """The question carries the old hash, the news the new one; the result comes last."""
     (tmp_path / "f").write_bytes(b"old\n")
     with ChildLoop(tmp_path) as child:
         sent = child.perform(call("write", path="f", content="new\r\n"))
