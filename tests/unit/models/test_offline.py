@@ -104,6 +104,8 @@ def test_maps_a_repository() -> None:
     assert "| Python | 4 |" in report
     assert "README.md:1: # Kettle" in report
     assert "kettle/main.py:4: if __name__" in report
+    assert "pyproject.toml:4: kettle = 'k:main'" in report
+    assert "Makefile:3: test:" in report
     assert "tests/test_kettle.py:1: def test_boils():" in report
     assert "pyproject.toml:1: [build-system]" in report
     assert "2 Task" in report

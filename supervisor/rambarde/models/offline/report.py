@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 
 from rambarde.models.offline.facts import (
@@ -17,14 +18,12 @@ from rambarde.models.offline.facts import (
     plain,
     unlisted,
 )
-from rambarde.models.offline.topics import TOPICS, Topic
+from rambarde.models.offline.topics import ASIDE, TOPICS, Topic
 
 SHOWN = 12
 """Most findings of a topic in the map."""
 REPORTED = 40
 """Most findings of a topic in a subagent's report."""
-PER_FILE = 2
-"""Most findings of one file: the map names many files rather than one often."""
 TASK_CHARS = 600
 WHAT_THIS_IS = (
     "Made by rambarde's offline engine. It is not a language model: it follows a fixed plan of "
@@ -43,7 +42,7 @@ def report(run: Run) -> str:
         *_languages(run),
     ]
     for topic in TOPICS.values():
-        parts += [f"## {topic.title}", _bullets(_found(run, topic), SHOWN)]
+        parts += [f"## {topic.title}", _bullets(_found(run, topic), SHOWN, topic.per_file)]
     parts += ["## How this was made", _how(run)]
     return "\n\n".join(part for part in parts if part)
 
@@ -57,7 +56,7 @@ def topic_report(run: Run, topic: Topic) -> str:
     if named or more:
         count = f"{len(named)} or more" if more else str(len(named))
         lines.append(f"Files named like it: {count}.")
-    lines.append(_bullets(found, REPORTED))
+    lines.append(_bullets(found, REPORTED, topic.per_file))
     lines += _refused(run)
     return "\n".join(lines)
 
@@ -104,7 +103,28 @@ def _found(run: Run, topic: Topic) -> list[Hit]:
             found += findings(done)
     if topic.key == "build":
         found += _targets(run)
+    if topic.key == "entry":
+        # What the project itself declares comes first, what serves its upkeep last.
+        found = _declared(run) + sorted(
+            found, key=lambda hit: not ASIDE.isdisjoint(hit.path.split("/"))
+        )
     return list({(hit.path, hit.line): hit for hit in found}.values())
+
+
+def _declared(run: Run) -> list[Hit]:
+    """Return the commands a pyproject.toml that was read declares."""
+    found = []
+    for done in run.of("read"):
+        path = done.argument("path")
+        if path.rsplit("/", 1)[-1] != "pyproject.toml":
+            continue
+        inside = False
+        for number, text in numbered_lines(done):
+            if text.startswith("["):
+                inside = text.strip() in ("[project.scripts]", "[tool.poetry.scripts]")
+            elif inside and "=" in text:
+                found.append(Hit(plain(path), number, plain(text)))
+    return found
 
 
 def _targets(run: Run) -> list[Hit]:
@@ -118,27 +138,25 @@ def _targets(run: Run) -> list[Hit]:
     return found
 
 
-def _bullets(found: Iterable[Hit], most: int) -> str:
+def _bullets(found: Iterable[Hit], most: int, per_file: int) -> str:
     chosen: list[Hit] = []
-    per_file: dict[str, int] = {}
+    seen: Counter[str] = Counter()
     total = 0
     for hit in found:
         total += 1
-        per_file[hit.path] = per_file.get(hit.path, 0) + 1
-        if per_file[hit.path] <= PER_FILE and len(chosen) < most:
+        seen[hit.path] += 1
+        if seen[hit.path] <= per_file and len(chosen) < most:
             chosen.append(hit)
     if not total:
         return "Nothing found."
     lines = [f"- {hit.path}:{hit.line}: {hit.text}" for hit in chosen]
     if total > len(chosen):
-        lines.append(f"({total - len(chosen)} more places, in {len(per_file)} files in all)")
+        lines.append(f"({total - len(chosen)} more places, in {len(seen)} files in all)")
     return "\n".join(lines)
 
 
 def _how(run: Run) -> str:
-    used: dict[str, int] = {}
-    for done in run.done:
-        used[done.tool] = used.get(done.tool, 0) + 1
+    used = Counter(done.tool for done in run.done)
     calls = ", ".join(f"{number} {tool}" for tool, number in sorted(used.items())) or "none"
     lines = [f"Tool calls of this agent: {calls}; {run.steps} steps."]
     if not run.tools:

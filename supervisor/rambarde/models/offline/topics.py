@@ -30,6 +30,8 @@ MANIFESTS = (
     "justfile",
 )
 """Files at the root or one folder below that are read, in this order of interest."""
+ASIDE = frozenset({"test", "tests", "bench", "benchmarks", "docs", "examples", "scripts"})
+"""Folders whose entry points are named after the others."""
 MANIFESTS_GLOB = "{" + ",".join(MANIFESTS) + "}"
 
 SETTINGS_GLOB = (
@@ -55,6 +57,8 @@ class Topic:
     brief: str
     searches: tuple[Search, ...]
     globs: tuple[str, ...] = ()
+    per_file: int = 2
+    """Most places shown of one file: a map names many files rather than one often."""
 
 
 ENTRY = Topic(
@@ -102,6 +106,7 @@ BUILD = Topic(
             SETTINGS_GLOB,
         ),
     ),
+    per_file=6,
 )
 TOPICS: Mapping[str, Topic] = {topic.key: topic for topic in (ENTRY, TESTS, BUILD)}
 
