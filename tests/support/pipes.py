@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from rambarde.children.channel import Channel
 from rambarde_wire import frames
+from support.fork import fork
 
 
 class FarEnd:
@@ -58,7 +59,7 @@ def pipe_pair() -> Iterator[tuple[int, int, FarEnd]]:
 def forked(play: Callable[[FarEnd], None]) -> Iterator[tuple[int, int, int]]:
     """Run `play` as a process; yield its pid and the supervisor's read and write ends."""
     with pipe_pair() as (read_fd, write_fd, far):
-        pid = os.fork()
+        pid = fork()
         if not pid:
             try:
                 os.close(read_fd)
