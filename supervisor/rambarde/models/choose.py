@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import SplitResult, urlsplit
 
 from rambarde.clock import Clock
 from rambarde.errors import UsageError
-from rambarde.models.anthropic import VERSION, AnthropicModel
 from rambarde.models.base import ModelClient
-from rambarde.models.gate import Gate, GatedModel, GateSettings, WaitListener
-from rambarde.models.http import Endpoint, HttpBounds, HttpClient
+from rambarde.models.gate import Engine, Gate, GatedModel, GateSettings, WaitListener
 from rambarde.models.offline import OfflineEngine
-from rambarde.models.openai import OpenAiModel
+
+if TYPE_CHECKING:
+    from rambarde.models.http import HttpBounds
 
 Wire = Literal["openai", "anthropic", "offline"]
 
@@ -166,22 +166,25 @@ def open_model(
     """
     if choice.wire == "offline":
         return OfflineEngine()
-    key = _checked_key(choice, key)
-    secrets = (key,) if key else ()
-    headers: dict[str, str] = {}
-    if choice.wire == "anthropic":
-        headers["anthropic-version"] = VERSION
-        if key:
-            headers["x-api-key"] = key
-    elif key:
-        headers["Authorization"] = f"Bearer {key}"
-    http = HttpClient(Endpoint(choice.url, choice.name, headers, secrets), bounds, clock=clock)
-    engine = (
-        AnthropicModel(http, model=model)
-        if choice.wire == "anthropic"
-        else OpenAiModel(http, model=model)
-    )
+    engine = _open_engine(choice, _checked_key(choice, key), model, bounds, clock)
     return GatedModel(engine, Gate(gate, clock=clock), on_wait=on_wait)
+
+
+def _open_engine(
+    choice: EngineChoice, key: str, model: str, bounds: HttpBounds | None, clock: Clock | None
+) -> Engine:
+    # Loaded here: the command line and the offline engine start without the HTTP side.
+    from rambarde.models.anthropic import VERSION, AnthropicModel
+    from rambarde.models.http import Endpoint, HttpClient
+    from rambarde.models.openai import OpenAiModel
+
+    is_openai = choice.wire == "openai"
+    headers = {} if is_openai else {"anthropic-version": VERSION}
+    if key:
+        headers |= {"Authorization": f"Bearer {key}"} if is_openai else {"x-api-key": key}
+    endpoint = Endpoint(choice.url, choice.name, headers, (key,) if key else ())
+    http = HttpClient(endpoint, bounds, clock=clock)
+    return OpenAiModel(http, model=model) if is_openai else AnthropicModel(http, model=model)
 
 
 def _checked_key(choice: EngineChoice, key: str | None) -> str:

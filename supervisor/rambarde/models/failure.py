@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from email.utils import parsedate_to_datetime
 
 from rambarde.errors import ModelError
 from rambarde.models.shapes import as_count, as_map, as_text
@@ -72,6 +71,9 @@ def parse_retry_after(headers: Mapping[str, str], wall_at: float) -> float | Non
     value = headers.get("retry-after", "").strip()
     if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", value):
         return float(value)
+    # Loaded when needed: it brings a mail parser with it, and start-up is measured.
+    from email.utils import parsedate_to_datetime
+
     try:
         return max(0.0, parsedate_to_datetime(value).timestamp() - wall_at)
     except (ValueError, TypeError, IndexError, OverflowError):
