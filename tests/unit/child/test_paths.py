@@ -38,7 +38,7 @@ def test_parse_path_reads_bash_quoting(text: str, path: bytes) -> None:
     assert path == parse_path(text)
 
 
-@pytest.mark.parametrize("text", ["a\0b", r"$'\x00'", "x" * 4096, r"$'\UFFFFFFFF'", "\ud800"])
+@pytest.mark.parametrize("text", ["a\0b", r"$'\x00'", "x" * 4096, r"$'\ud800'", "\ud800"])
 def test_parse_path_refuses_what_is_no_path(text: str) -> None:
     """NUL, more than 4095 bytes and characters that do not exist are refused in words."""
     with pytest.raises(RefusalError) as caught:
