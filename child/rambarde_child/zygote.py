@@ -232,6 +232,8 @@ class Zygote:
         match order:
             case OrderAgent(request_id, plan):
                 if plan.agent_id in self._rooms:
+                    self._reap()
+                if plan.agent_id in self._rooms:
                     raise StepFailed("agent id", errno.EEXIST)
                 pid, pidfd = self._fork_agent(plan, fds, keep=True)
                 self._answer(ReplySpawned(request_id, pid), pidfd)
@@ -324,11 +326,21 @@ class Zygote:
         join.join_cgroups(plan.cgroup_procs, pid)
         os.write(go_fd, b"1")
         if keep:
-            namespaces = life.open_namespaces(pid, plan.tier)
-            room = Room(plan.agent_id, pid, plan.tier, plan.workspace, namespaces)
-            self._rooms[plan.agent_id] = room
             self._agents[pid] = plan.agent_id
+            self._keep_room(plan, pid)
         os.write(go_fd, b"2")
+
+    def _keep_room(self, plan: orders.SandboxPlan, pid: int) -> None:
+        """Keep what commands will need; an agent already dead has told its fault on its pipe."""
+        try:
+            namespaces = life.open_namespaces(pid, plan.tier)
+        except StepFailed as exc:
+            if exc.errno in (errno.ENOENT, errno.ESRCH):
+                return
+            del self._agents[pid]
+            raise
+        room = Room(plan.agent_id, pid, plan.tier, plan.workspace, namespaces)
+        self._rooms[plan.agent_id] = room
 
     def _start_command(self, order: OrderCommand, fds: list[int]) -> None:
         if len(fds) != 4:

@@ -118,6 +118,7 @@ def _landlock(workspace: bytes, *, execute: bool, writable: bool, tier: Tier) ->
         LandlockRule(b"/etc", _READ),
         LandlockRule(b"/proc", _READ | _WRITE),
         LandlockRule(b"/dev", _READ | _WRITE),
+        LandlockRule(b"/dev/pts", _READ | _WRITE | 1 << 15, optional=True),
         LandlockRule(workspace, _ALL_BUT_DEVICES if writable else read),
     ]
     if tier != "C":

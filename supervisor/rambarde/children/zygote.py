@@ -375,7 +375,7 @@ class Zygote:
         except OSError as exc:
             if exc.errno in (errno.EMFILE, errno.ENFILE, errno.ETOOMANYREFS):
                 raise _no_descriptors("an order's descriptors", exc) from None
-            self._die(f"the zygote died ({exc.strerror})")
+            self._die("the zygote died")
             raise HostError(self._death) from None
         finally:
             if long_fd >= 0:
@@ -387,9 +387,8 @@ class Zygote:
                 data, fd, truncated = self._receive()
             except (BlockingIOError, InterruptedError):
                 return
-            except OSError as exc:
-                self._die(f"the zygote died ({exc.strerror})")
-                return
+            except OSError:
+                data, fd, truncated = b"", -1, False
             if not data:
                 self._die("the zygote died")
                 return
