@@ -13,7 +13,8 @@ This is the coarse net, not the fine one: a process can take much in half a seco
 owned by no process (it is bounded by its mount). Where cgroups are delegated they act first.
 
 The pass runs in a thread, so frames do not wait for it, and the pause after it is a hundred times
-what it took (up to LONGEST_S), which keeps the cost at one percent of one processor. /proc is read directly: psutil asks three files and builds objects for what one file tells.
+what it took (up to LONGEST_S), which keeps the cost at one percent of one processor. /proc is read
+directly: psutil reads three files and builds objects for what one file tells.
 
 Source: proc_pid_stat(5), proc_pid_smaps(5) (smaps_rollup, Linux 4.14), statvfs(3).
 """
