@@ -28,6 +28,8 @@ from rambarde_wire import tools
 BUSY_S = 5.0
 _CHUNK_BYTES = 256 << 10
 _PROBE_BYTES = 8 << 10
+_NOTES_BYTES = 400
+"""Room for the last line, about the file."""
 _BOM = b"\xef\xbb\xbf"
 _DEFAULT_LINES = tools.Read("x").limit
 
@@ -57,7 +59,11 @@ def perform(arguments: tools.Read, place: Place) -> Outcome:
         raise RefusalError("past_end", text)
     if whole:
         ask.tell_read(place.pipe, place.call_id, place.canonical(names), window.whole.hexdigest())
-    return done(window.text(whole), limits.result_bytes, fingerprint=window.fingerprint(whole))
+    return done(
+        window.text(whole, limits.result_bytes),
+        limits.result_bytes,
+        fingerprint=window.fingerprint(whole),
+    )
 
 
 def _stream(fd: int, window: _Window, shown: str) -> bool:
@@ -125,12 +131,23 @@ class _Window:
         self._seen.update(f"{self._first} {self._last} {self.total} {whole}".encode())
         return self._seen.hexdigest()
 
-    def text(self, whole: bool) -> str:
-        """Return the numbered lines and a last line in parentheses about the file."""
+    def text(self, whole: bool, most_bytes: int) -> str:
+        """Return the numbered lines and a last line in parentheses about the file.
+
+        Lines that would not fit in `most_bytes` are left for the next offset, not cut off.
+        """
         if not self.size_bytes:
             return "(the file is empty)"
         end = min(self._last, self.total)
-        shown = [f"{line:>6}\t{self._show(line)}" for line in range(self._first, end + 1)]
+        left = most_bytes - _NOTES_BYTES
+        shown: list[str] = []
+        for line in range(self._first, end + 1):
+            row = f"{line:>6}\t{self._show(line)}"
+            left -= len(row.encode()) + 1
+            if left < 0 and shown:
+                end = line - 1
+                break
+            shown.append(row)
         return "\n".join([*shown, f"({'; '.join(self._notes(end, whole))})"])
 
     def _show(self, line: int) -> str:

@@ -6,6 +6,7 @@ import hashlib
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from rambarde_wire import frames
 from support.child_loop import ChildLoop, call, results
 
 
-def _read(workspace: Path, **arguments: object) -> frames.TellResult:
+def _read(workspace: Path, **arguments: Any) -> frames.TellResult:
     with ChildLoop(workspace) as child:
         return child.result("read", **arguments)
 
@@ -148,12 +149,6 @@ def test_read_of_huge_file_ends_in_time_and_claims_no_hash(
 ) -> None:
     """A file that takes too long is shown in part and does not count as read."""
     monkeypatch.setattr(read, "BUSY_S", 0.002)
-    with open(tmp_path / "big", "wb") as file:
-        file.write(b"first\n")
-        file.truncate(64 << 30)
-        file.seek(8192)
-    os.truncate(tmp_path / "big", 64 << 30)
-    (tmp_path / "text").write_bytes(b"")
     with open(tmp_path / "text", "wb") as file:
         file.write(b"first\n" * 2000)
         file.truncate(64 << 30)
@@ -170,3 +165,16 @@ def test_read_names_the_part_of_the_path_that_is_missing(tmp_path: Path) -> None
     result = _read(tmp_path, path="a/b/c.txt")
     assert result.claimed_code == "not_found"
     assert result.claimed_text.startswith("a/b: ")
+
+
+def test_read_that_would_be_too_long_goes_on_at_the_next_offset(tmp_path: Path) -> None:
+    """Lines that do not fit are not cut off: the next offset is the first one not shown."""
+    (tmp_path / "a").write_bytes((b"x" * 99 + b"\n") * 100)
+    limits = frames.ToolLimits(result_bytes=2000)
+    with ChildLoop(tmp_path, limits=limits) as child:
+        first = child.result("read", path="a")
+        assert first.claimed_elided_bytes == 0
+        assert len(first.claimed_text.encode()) <= 2000
+        assert "(lines 1 to 14 of 100; next offset 15)" in first.claimed_text
+        second = child.result("read", path="a", offset=15)
+    assert second.claimed_text.startswith("    15\t")
