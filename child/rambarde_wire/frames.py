@@ -297,12 +297,6 @@ class FrameReader:
         """True when an end of the stream here is a clean one."""
         return self._start == self._end
 
-    @property
-    def has_frame(self) -> bool:
-        """True when `next_body` would return a body. Raises BreachError on a forbidden length."""
-        need = self._need or self._read_header()
-        return 0 < need <= self._end - self._start
-
     def room(self) -> memoryview:
         """Lend the space to read into; never empty. Raises BreachError on a forbidden length."""
         need = self._need or self._read_header()
@@ -314,9 +308,14 @@ class FrameReader:
             self._move(max(need, 2 * (self._end - self._start), _SMALL_BYTES))
         return self._view[self._end :]
 
-    def took(self, count: int) -> None:
-        """Say that the first `count` bytes of what `room` lent hold data now."""
+    def took(self, count: int) -> bool:
+        """Say that the first `count` bytes of what `room` lent hold data now.
+
+        Returns True when `next_body` has a body. Raises BreachError on a forbidden length.
+        """
         self._end += count
+        need = self._need or self._read_header()
+        return 0 < need <= self._end - self._start
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Take bytes from the stream, in order. Raises BreachError on a forbidden length."""

@@ -73,22 +73,32 @@ class Rate:
 
 
 class _Bucket:
-    """Tokens for frames and bytes, refilled by time."""
+    """Tokens for frames and bytes. Refilled only when they run out, so it rarely asks the clock.
 
-    __slots__ = ("_at_s", "_bytes", "_frames", "_rate")
+    That lets up to two bursts pass at once after a silence, which is still a bound.
+    """
 
-    def __init__(self, rate: Rate, now_s: float) -> None:
+    __slots__ = ("_at_s", "_bytes", "_frames", "_now_s", "_rate")
+
+    def __init__(self, rate: Rate, now_s: Callable[[], float]) -> None:
         self._rate = rate
-        self._at_s = now_s
+        self._now_s = now_s
+        self._at_s = now_s()
         self._frames = rate.frames_burst
         self._bytes = rate.bytes_burst
 
-    def spend(self, count: int, now_s: float) -> None:
+    def spend(self, count: int) -> None:
         """Take one frame of `count` bytes. Raises BreachError when there is nothing left."""
-        rate, gone_s = self._rate, now_s - self._at_s
-        self._at_s = now_s
-        self._frames = min(self._frames + gone_s * rate.frames_per_s, rate.frames_burst) - 1
-        self._bytes = min(self._bytes + gone_s * rate.bytes_per_s, rate.bytes_burst) - count
+        self._frames -= 1
+        self._bytes -= count
+        if self._frames < 0 or self._bytes < 0:
+            self._refill()
+
+    def _refill(self) -> None:
+        rate, now_s = self._rate, self._now_s()
+        gone_s, self._at_s = now_s - self._at_s, now_s
+        self._frames = min(self._frames + gone_s * rate.frames_per_s, rate.frames_burst)
+        self._bytes = min(self._bytes + gone_s * rate.bytes_per_s, rate.bytes_burst)
         if self._frames < 0 or self._bytes < 0:
             raise BreachError(
                 f"more than {rate.frames_per_s:g} frames or {rate.bytes_per_s:g} bytes a second"
@@ -160,7 +170,7 @@ class Channel:
                 continue
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader(max_bytes=MAX_UP_BYTES)
-        self._bucket = _Bucket(rate or Rate(), self._loop.time())
+        self._bucket = _Bucket(rate or Rate(), self._loop.time)
         self._receiver: asyncio.Future[None] | None = None
         self._unawaited = 0
         self._reading = False
@@ -195,7 +205,7 @@ class Channel:
                 self._unawaited = 0
                 await self._wait_frame()
                 self._check(None)
-            self._bucket.spend(len(body), self._loop.time())
+            self._bucket.spend(len(body))
             return decode_up(body)
         except BreachError as exc:
             self._fail(exc)
@@ -218,8 +228,7 @@ class Channel:
         try:
             count = os.readv(self._read_fd, (self._reader.room(),))
             if count:
-                self._reader.took(count)
-                if not self._reader.has_frame:
+                if not self._reader.took(count):
                     if not self._half_in.running:
                         self._half_in.start()
                     return
