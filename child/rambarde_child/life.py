@@ -154,6 +154,9 @@ def settle_zygote(setup: ZygoteSetup) -> None:
     An ordinary user needs a user namespace for it, mapped to itself; root does without.
     """
     if setup.tier == "C":
+        if setup.started_by_root:
+            text = "tier C cannot take root's rights away; start as an ordinary user"
+            raise StepFailed("tier", errno.EPERM, text)
         return
     flags = namespace_flags(setup.tier) & ~sys_.CLONE_NEWPID
     uid, gid = os.getuid(), os.getgid()
@@ -170,6 +173,3 @@ def plan_is_possible(plan: SandboxPlan, setup: ZygoteSetup) -> None:
     """Refuse a plan that this zygote was not set up for."""
     if plan.tier != setup.tier:
         raise StepFailed("tier", 0, f"the zygote was set up for {setup.tier}, not {plan.tier}")
-    if setup.tier == "C" and setup.started_by_root:
-        text = "tier C cannot take root's rights away; start as an ordinary user"
-        raise StepFailed("tier", 1, text)

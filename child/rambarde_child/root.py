@@ -186,11 +186,9 @@ def _mount_tmpfs(seat: bytes, one: Tmpfs) -> None:
 def _attach_workspace(seat: bytes, plan: SandboxPlan, work_copy: int) -> None:
     """Attach the copy, protect its parts, and let what is mounted later reach the commands."""
     target = seat + plan.workspace
-    if any((plan.workspace + b"/").startswith(one.target + b"/") for one in plan.tmpfs):
-        try:
-            os.makedirs(target, mode=0o755, exist_ok=True)
-        except OSError as exc:
-            raise StepFailed("workspace mount point", exc.errno or 0) from None
+    above = [t.target for t in plan.tmpfs if plan.workspace.startswith(t.target + b"/")]
+    if above:
+        _make_way(seat, max(above, key=len), plan.workspace)
     sys_.move_mount(work_copy, target)
     if plan.workspace_writable:
         _protect(seat, plan.workspace, plan.pins, plan.read_only, plan.masks)
@@ -198,6 +196,25 @@ def _attach_workspace(seat: bytes, plan: SandboxPlan, work_copy: int) -> None:
         _protect(seat, plan.workspace, (), (), plan.masks)
     sys_.mount_setattr(work_copy, propagation=sys_.MS_SHARED, step="workspace sharing")
     os.close(work_copy)
+
+
+def _make_way(seat: bytes, tmpfs: bytes, workspace: bytes) -> None:
+    """Make the folders down to a workspace that lies below a tmpfs of the child.
+
+    They are sealed by a read-only bind: the child could else rename one of them and plant another
+    in its place, and a mask laid later by path would miss.
+    """
+    try:
+        os.makedirs(seat + workspace, mode=0o755, exist_ok=True)
+    except OSError as exc:
+        raise StepFailed("workspace mount point", exc.errno or 0) from None
+    first = workspace[len(tmpfs) + 1 :].split(b"/", 1)[0]
+    top = tmpfs + b"/" + first
+    if top != workspace:
+        way = sys_.open_tree(seat + top)
+        sys_.mount_setattr(way, add=sys_.ATTR_RDONLY, step="workspace mount point")
+        sys_.move_mount(way, seat + top)
+        os.close(way)
 
 
 def mask_again(workspace: bytes, masks: Iterable[Mask]) -> None:

@@ -205,6 +205,16 @@ async def test_a_planted_symlink_cannot_redirect_a_mask(zygote: Zygote, tmp_path
     assert (agent.first.claimed_step, agent.first.errno) == ("openat2 link/.env", errno.ELOOP)
 
 
+async def test_the_way_to_the_workspace_cannot_be_moved(zygote: Zygote, tmp_path: Path) -> None:
+    """Below the agent's own /tmp, no folder on the way can be renamed and another planted."""
+    top = Path(*tmp_path.parts[:3])
+    async with spawns.agent_for(zygote, plans.agent(str(tmp_path))) as agent:
+        for folder in (tmp_path, tmp_path.parent, top):
+            answer = await agent.ask(f"os.rename({str(folder)!r}, {str(folder)!r} + 'x')")
+            assert f"({errno.EBUSY}, " in answer or f"({errno.EROFS}, " in answer
+        assert await agent.ask("open('/tmp/free', 'w').write('x')") == "1"
+
+
 async def test_a_workspace_name_may_hold_any_byte(tmp_path: Path) -> None:
     """A path that is not UTF-8 works as workspace, file name and mask."""
     work = os.fsencode(tmp_path) + b"/caf\xe9 \xff"

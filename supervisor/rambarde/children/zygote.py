@@ -28,11 +28,17 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from rambarde.children.processes import (
+    AgentProcess,
+    CommandProcess,
+    Descriptors,
+    no_descriptors,
+    refusal,
+)
 from rambarde.errors import HostError, InternalError, SandboxUnavailable
 from rambarde_wire import orders
 from rambarde_wire.orders import (
@@ -72,35 +78,6 @@ main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
 """
 _ANSWER_BYTES = 64 << 10
 _KEPT_ENDS = 512
-
-
-@dataclass(frozen=True, slots=True)
-class AgentProcess:
-    """A forked agent. The holder closes all four descriptors; `read_fd`, `write_fd` never block.
-
-    `pid` is in this process's numbering; `pidfd` is readable once the agent and every process of
-    its namespaces are gone. `log_fd` carries what the agent writes to its standard output.
-    """
-
-    pid: int
-    pidfd: int
-    read_fd: int
-    write_fd: int
-    log_fd: int
-
-
-@dataclass(frozen=True, slots=True)
-class CommandProcess:
-    """A forked command: `pid` and `pidfd` are its init's. The holder closes the descriptors.
-
-    `status_fd` carries one CommandStatus, or ends without one when the command was killed.
-    """
-
-    pid: int
-    pidfd: int
-    stdout_fd: int
-    stderr_fd: int
-    status_fd: int
 
 
 class Zygote:
@@ -147,7 +124,7 @@ class Zygote:
         try:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         except OSError as exc:
-            raise _no_descriptors("the zygote's socket", exc) from None
+            raise no_descriptors("the zygote's socket", exc) from None
         log_fd = os.memfd_create("zygote-log", os.MFD_CLOEXEC)
         arguments = [interpreter, "-I", "-S", "-B", "-X", "utf8", "-c", _BOOTSTRAP]
         arguments += [str(theirs.fileno()), str(os.getpid()), entry]
@@ -209,7 +186,7 @@ class Zygote:
         Raises:
             HostError: the zygote is dead, refused a step, or descriptors ran out. Nothing is left.
         """
-        held = _Descriptors()
+        held = Descriptors()
         try:
             down_read, down_write = held.pipe()
             up_read, up_write = held.pipe()
@@ -233,7 +210,7 @@ class Zygote:
         Raises:
             HostError: as `spawn_agent`; also when that agent is gone.
         """
-        held = _Descriptors()
+        held = Descriptors()
         try:
             own_stdin = held.null() if stdin_fd is None else -1
             stdin = own_stdin if stdin_fd is None else stdin_fd
@@ -331,7 +308,7 @@ class Zygote:
             if not waiting.cancelled():
                 self._pending.pop(number, None)
         if isinstance(answer, ReplyFailed):
-            raise _refusal(answer)
+            raise refusal(answer)
         if not isinstance(answer, ReplySpawned | ReplyDone):
             raise InternalError(f"the zygote answered by {type(answer).__name__}")
         return answer, fd
@@ -374,7 +351,7 @@ class Zygote:
             raise
         except OSError as exc:
             if exc.errno in (errno.EMFILE, errno.ENFILE, errno.ETOOMANYREFS):
-                raise _no_descriptors("an order's descriptors", exc) from None
+                raise no_descriptors("an order's descriptors", exc) from None
             self._die("the zygote died")
             raise HostError(self._death) from None
         finally:
@@ -462,35 +439,12 @@ class Zygote:
         return lines[-1] if lines else ""
 
 
-class _Descriptors:
-    """Descriptors of one spawn, so that a failure half way leaves none open."""
-
-    def __init__(self) -> None:
-        self._open: set[int] = set()
-
-    def pipe(self) -> tuple[int, int]:
-        try:
-            ends = os.pipe2(os.O_CLOEXEC)
-        except OSError as exc:
-            raise _no_descriptors("a child's pipe", exc) from None
-        self._open.update(ends)
-        return ends
-
-    def null(self) -> int:
-        try:
-            fd = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as exc:
-            raise _no_descriptors("/dev/null", exc) from None
-        self._open.add(fd)
-        return fd
-
-    def close(self, *fds: int) -> None:
-        for fd in fds:
-            self._open.discard(fd)
-            os.close(fd)
-
-    def close_all(self) -> None:
-        self.close(*tuple(self._open))
+def _place_of(package: str) -> str:
+    """Return the folder that holds a package, without importing it."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise InternalError(f"package {package} is not installed beside the supervisor")
+    return os.path.dirname(os.path.dirname(os.path.abspath(spec.origin)))
 
 
 def _fail(future: asyncio.Future[Any], reason: str) -> None:
@@ -507,27 +461,3 @@ def _discard(answer: Answer, fd: int) -> None:
     if isinstance(answer, ReplySpawned):
         signal.pidfd_send_signal(fd, signal.SIGKILL)
     os.close(fd)
-
-
-def _refusal(answer: ReplyFailed) -> HostError:
-    text = f"{answer.step}: {answer.text or os.strerror(answer.errno)}"
-    if answer.errno in (errno.EMFILE, errno.ENFILE):
-        advice = "the zygote's descriptor table is full: raise the limit on open files (ulimit -n)"
-        return HostError(text, advice=advice)
-    if answer.errno in (errno.ENOSPC, errno.EUSERS):
-        advice = "a limit of namespaces is met (sysctl user.max_*_namespaces); try again shortly"
-        return HostError(text, advice=advice)
-    return HostError(text)
-
-
-def _no_descriptors(what: str, exc: OSError) -> HostError:
-    advice = "raise the limit on open files (ulimit -n)"
-    return HostError(f"no descriptor for {what}: {exc.strerror}", advice=advice)
-
-
-def _place_of(package: str) -> str:
-    """Return the folder that holds a package, without importing it."""
-    spec = importlib.util.find_spec(package)
-    if spec is None or spec.origin is None:
-        raise InternalError(f"package {package} is not installed beside the supervisor")
-    return os.path.dirname(os.path.dirname(os.path.abspath(spec.origin)))
