@@ -227,11 +227,10 @@ class Channel:
     def _on_readable(self) -> None:
         try:
             count = os.readv(self._read_fd, (self._reader.room(),))
-            if count:
-                if not self._reader.took(count):
-                    if not self._half_in.running:
-                        self._half_in.start()
-                    return
+            if count and not self._reader.took(count):
+                if not self._half_in.running:
+                    self._half_in.start()
+                return
         except BlockingIOError:
             return
         except BreachError as exc:
