@@ -64,18 +64,10 @@ def tell_wrote(pipe: Pipe, call_id: str, path: bytes, sha256: str, diff: str = "
     pipe.send(frames.TellWrote(call_id, path, sha256, diff))
 
 
-def tell_result(pipe: Pipe, call_id: str, outcome: Outcome) -> None:
+def tell_result(pipe: Pipe, call_id: str, result: Outcome) -> None:
     """Report one call that the child performed."""
-    pipe.send(
-        frames.TellResult(
-            call_id=call_id,
-            claimed_ok=outcome.ok,
-            claimed_code=outcome.code,
-            claimed_text=outcome.text,
-            claimed_fingerprint=outcome.fingerprint,
-            claimed_elided_bytes=outcome.elided_bytes,
-        )
-    )
+    said = (result.ok, result.code, result.text, result.fingerprint, result.elided_bytes)
+    pipe.send(frames.TellResult(call_id, *said))
 
 
 def tell_fault(pipe: Pipe, step: str, *, errno: int = 0, text: str = "") -> None:

@@ -23,7 +23,7 @@ class Outcome:
     elided_bytes: int = 0
 
 
-class RefusalError(Exception):
+class ToolError(Exception):
     """A tool will not or cannot do what the call asks; `text` is what the model is told."""
 
     def __init__(self, code: str, text: str, *, missing: bool = False) -> None:
@@ -34,17 +34,13 @@ class RefusalError(Exception):
         self.missing = missing
 
 
-def done(text: str, most_bytes: int, *, code: str = "", fingerprint: str = "") -> Outcome:
-    """Return a success; its text is cut to `most_bytes` of UTF-8 and says so."""
-    return _bounded(True, code, text, most_bytes, fingerprint)
+def done(
+    text: str, most_bytes: int, *, ok: bool = True, code: str = "", fingerprint: str = ""
+) -> Outcome:
+    """Return an outcome whose text is cut to `most_bytes` of UTF-8, and says so.
 
-
-def failed(code: str, text: str, most_bytes: int) -> Outcome:
-    """Return a failure, bounded in the same way."""
-    return _bounded(False, code, text, most_bytes, "")
-
-
-def _bounded(ok: bool, code: str, text: str, most_bytes: int, fingerprint: str) -> Outcome:
+    Without a `fingerprint` of something larger, it is that of the text before the cut.
+    """
     # A lone surrogate can come from an escape in the model's JSON and has no UTF-8 form.
     data = text.encode("utf-8", "replace")
     fingerprint = fingerprint or sha256(data).hexdigest()
@@ -71,9 +67,9 @@ _ADVICE = {
 }
 
 
-def refusal_of(exc: OSError, shown: str) -> RefusalError:
+def error_of(exc: OSError, shown: str) -> ToolError:
     """Put a failed system call into words: the path, the errno and what to do."""
     code, advice = _ADVICE.get(exc.errno or 0, ("tool_failed", "the call failed"))
     name = errno.errorcode.get(exc.errno or 0, "no errno")
     text = f"{shown}: {advice} ({name}: {os.strerror(exc.errno or 0)})"
-    return RefusalError(code, text, missing=exc.errno == errno.ENOENT)
+    return ToolError(code, text, missing=exc.errno == errno.ENOENT)

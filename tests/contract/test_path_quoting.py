@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rambarde.policy.ansi_c import decode_ansi_c
 from rambarde.tracker import shown_path
-from rambarde_child.outcome import RefusalError
+from rambarde_child.outcome import ToolError
 from rambarde_child.tools import paths
 
 _BODY = st.lists(
@@ -26,7 +26,7 @@ def test_quoted_path_means_the_same_on_both_sides(body: str) -> None:
     """Whatever stands in `$'…'`, a path the child accepts is the one the policy looked at."""
     try:
         opened = paths.parse_path(f"$'{body}'")
-    except RefusalError:
+    except ToolError:
         return
     assert os.fsencode(decode_ansi_c(body)) == opened
 

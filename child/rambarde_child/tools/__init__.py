@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import msgspec
 
-from rambarde_child.outcome import Outcome, RefusalError, failed, refusal_of
+from rambarde_child.outcome import Outcome, ToolError, done, error_of
 from rambarde_child.pipe import ChannelClosedError, StopError
 from rambarde_child.tools import edit, glob, read, write
 from rambarde_child.tools.paths import Place, show
@@ -25,20 +25,20 @@ def perform_call(call: Call, place: Place) -> Outcome:
     Raises:
         ChannelClosedError, StopError, BreachError: about the channel, not about the call.
     """
-    most = place.limits.result_bytes
     try:
         return _perform(call, replace(place, call_id=call.call_id))
-    except RefusalError as exc:
-        return failed(exc.code, exc.text, most)
     except (ChannelClosedError, StopError, BreachError):
         raise
+    except ToolError as exc:
+        code, text = exc.code, exc.text
     except msgspec.MsgspecError as exc:
-        return failed("bad_arguments", f"{call.tool}: {exc}", most)
+        code, text = "bad_arguments", f"{call.tool}: {exc}"
     except OSError as exc:
         named = show(exc.filename) if isinstance(exc.filename, bytes) else call.tool
-        return failed("tool_failed", refusal_of(exc, named).text, most)
+        code, text = "tool_failed", error_of(exc, named).text
     except Exception as exc:  # noqa: BLE001 - one call that fails must not end the agent
-        return failed("tool_failed", f"{call.tool} failed: {type(exc).__name__}: {exc}", most)
+        code, text = "tool_failed", f"{call.tool} failed: {type(exc).__name__}: {exc}"
+    return done(text, place.limits.result_bytes, ok=False, code=code)
 
 
 def _perform(call: Call, place: Place) -> Outcome:
@@ -52,4 +52,4 @@ def _perform(call: Call, place: Place) -> Outcome:
             return write.perform(arguments, place)
         case tools.Edit() as arguments:
             return edit.perform(arguments, place)
-    raise RefusalError("tool_absent", f"{call.tool} is not a tool that an agent performs itself")
+    raise ToolError("tool_absent", f"{call.tool} is not a tool that an agent performs itself")

@@ -6,7 +6,7 @@ approximate match: a text that is not there, or is there twice, is refused with 
 
 from __future__ import annotations
 
-from rambarde_child.outcome import Outcome, RefusalError, done
+from rambarde_child.outcome import Outcome, ToolError, done
 from rambarde_child.tools.folded import FoldedText
 from rambarde_child.tools.paths import Place, locate, parse_path, show_names
 from rambarde_child.tools.replacing import read_whole, replace_file
@@ -22,25 +22,25 @@ def perform(arguments: tools.Edit, place: Place) -> Outcome:
         Code `up_to_date` when the old text is not there and the new one is.
 
     Raises:
-        RefusalError: `not_found`, `no_match`, `not_unique`, `no_change`, or as `replace_file`.
+        ToolError: `not_found`, `no_match`, `not_unique`, `no_change`, or as `replace_file`.
     """
     names = locate(place, parse_path(arguments.path))
     shown = show_names(names)
     needle, new = _encode(arguments.old_string), _encode(arguments.new_string)
     if needle == new:
-        raise RefusalError("no_change", "old_string and new_string are the same")
+        raise ToolError("no_change", "old_string and new_string are the same")
     old = read_whole(place, names)
     if old is None:
-        raise RefusalError("not_found", f"{shown}: there is no such file; create it with write")
+        raise ToolError("not_found", f"{shown}: there is no such file; create it with write")
     text = FoldedText(old)
     count = text.count(needle)
     if not count:
         if new and text.count(new):
             words = f"{shown} is already up to date: new_string is there, old_string is not"
             return done(words, place.limits.result_bytes, code="up_to_date")
-        raise RefusalError("no_match", _no_match(shown, text, arguments.old_string))
+        raise ToolError("no_match", _no_match(shown, text, arguments.old_string))
     if count > 1 and not arguments.replace_all:
-        raise RefusalError("not_unique", _not_unique(shown, text, needle, count))
+        raise ToolError("not_unique", _not_unique(shown, text, needle, count))
     spots = text.spots(needle, most=count)
     replace_file(place, names, old, text.replaced(spots, needle, new))
     lines = ", ".join(str(text.line(spot)) for spot in spots[:_MOST_NAMED])
@@ -53,7 +53,7 @@ def _encode(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise RefusalError("bad_arguments", "the text holds half of a surrogate pair") from None
+        raise ToolError("bad_arguments", "the text holds half of a surrogate pair") from None
 
 
 def _no_match(shown: str, text: FoldedText, needle: str) -> str:

@@ -15,20 +15,10 @@ from collections.abc import Sequence
 from hashlib import sha256
 from itertools import islice
 
-from rambarde_child.outcome import Outcome, RefusalError, done
-from rambarde_child.tools import ignore
+from rambarde_child.outcome import Outcome, ToolError, done
+from rambarde_child.tools import ignore, paths
 from rambarde_child.tools.ignore import IgnoreRules
-from rambarde_child.tools.paths import (
-    Names,
-    Place,
-    locate,
-    open_folder,
-    open_regular,
-    opened,
-    parse_path,
-    show,
-    show_names,
-)
+from rambarde_child.tools.paths import Names, Place
 from rambarde_child.tools.pattern import compile_pattern, expand_braces
 from rambarde_wire import tools
 
@@ -47,15 +37,15 @@ def perform(arguments: tools.Glob, place: Place) -> Outcome:
 
     A pattern is relative to `path`; one without a slash matches names at any depth.
     """
-    fixed, pattern = split_fixed(parse_path(arguments.pattern))
+    fixed, pattern = split_fixed(paths.parse_path(arguments.pattern))
     # A pattern that is absolute says itself where to look.
-    start = fixed if fixed.startswith(b"/") else parse_path(arguments.path) + b"/" + fixed
+    start = fixed if fixed.startswith(b"/") else paths.parse_path(arguments.path) + b"/" + fixed
     try:
         patterns = [compile_pattern(one) for one in expand_braces(pattern)]
     except re.error as exc:
-        raise RefusalError("bad_pattern", f"{arguments.pattern}: {exc.msg}") from None
+        raise ToolError("bad_pattern", f"{arguments.pattern}: {exc.msg}") from None
     walk = _Walk(place, patterns)
-    walk.run(locate(place, start))
+    walk.run(paths.locate(place, start))
     return done(walk.text(), place.limits.result_bytes, fingerprint=walk.seen.hexdigest())
 
 
@@ -91,9 +81,9 @@ class _Walk:
         self._base_bytes = len(_prefix(base))
         layers: list[IgnoreRules] = []
         for depth in range(len(base)):
-            with opened(open_folder(self._place, base[:depth])) as fd:
+            with paths.opened(paths.open_folder(self._place, base[:depth])) as fd:
                 layers += _load_rules(fd, _prefix(base[:depth]), ignore.FILES)
-        with opened(open_folder(self._place, base)) as path_fd:
+        with paths.opened(paths.open_folder(self._place, base)) as path_fd:
             self._enter(path_fd, b".", _prefix(base), layers, level=0)
 
     def _enter(
@@ -107,7 +97,7 @@ class _Walk:
         except OSError:
             self._notes.add("some folders could not be opened")
             return
-        with opened(fd):
+        with paths.opened(fd):
             self._search(fd, prefix, layers, level=level)
 
     def _search(self, fd: int, prefix: bytes, layers: list[IgnoreRules], *, level: int) -> None:
@@ -146,21 +136,18 @@ class _Walk:
             return
         self._count += 1
         self.seen.update(path + b"\0")
-        keep = (
-            heapq.heappush
-            if len(self._newest) < self._place.limits.glob_hits
-            else (heapq.heappushpop)
-        )
-        keep(self._newest, (changed, path))
+        heapq.heappush(self._newest, (changed, path))
+        if len(self._newest) > self._place.limits.glob_hits:
+            heapq.heappop(self._newest)
 
     def text(self) -> str:
         """Return one path a line, newest first, then notes in parentheses."""
         newest = sorted(self._newest, key=lambda hit: (-hit[0], hit[1]))
-        lines = [show(path) for _, path in newest] or ["(no file matches)"]
+        lines = [paths.show(path) for _, path in newest] or ["(no file matches)"]
         if self._count > len(newest):
             lines.append(f"({self._count - len(newest)} more; narrow the pattern)")
         if self._skipped:
-            names = ", ".join(show(name) for name in sorted(self._skipped))
+            names = ", ".join(paths.show(name) for name in sorted(self._skipped))
             lines.append(f"(not searched: {names}; name one in the pattern to search it)")
         return "\n".join(lines + [f"({note})" for note in sorted(self._notes)])
 
@@ -173,9 +160,9 @@ def _load_rules(folder_fd: int, prefix: bytes, names: Sequence[bytes]) -> list[I
     rules = []
     for name in names:
         try:
-            fd = open_regular(folder_fd, name, show_names((prefix + name,)))
-        except RefusalError:
+            fd = paths.open_regular(folder_fd, name, paths.show_names((prefix + name,)))
+        except ToolError:
             continue
-        with opened(fd):
+        with paths.opened(fd):
             rules.append(IgnoreRules(os.read(fd, ignore.MOST_BYTES), prefix))
     return rules

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rambarde_child.outcome import RefusalError, refusal_of
+from rambarde_child.outcome import ToolError, error_of
 from rambarde_child.pipe import Pipe
 from rambarde_wire.frames import MAX_PATH_BYTES, OrderBegin, ToolLimits
 
@@ -80,19 +80,17 @@ def _unescape(match: re.Match[bytes]) -> bytes:
 
 
 def parse_path(text: str) -> bytes:
-    """Return the bytes of a path in the model's words. Raises RefusalError on no path at all."""
+    """Return the bytes of a path in the model's words. Raises ToolError on no path at all."""
     try:
         path = text.encode()
         if path.startswith(b"$'") and path.endswith(b"'") and len(path) > 2:
             path = _ESCAPE.sub(_unescape, path[2:-1])
     except UnicodeEncodeError:
-        raise RefusalError("bad_path", "the path holds a character that does not exist") from None
+        raise ToolError("bad_path", "the path holds a character that does not exist") from None
     if not path or b"\0" in path:
-        raise RefusalError("bad_path", "a path is at least one byte and holds no NUL")
+        raise ToolError("bad_path", "a path is at least one byte and holds no NUL")
     if len(path) >= MAX_PATH_BYTES:
-        raise RefusalError(
-            "bad_path", f"the path has {len(path)} bytes, at most {MAX_PATH_BYTES - 1}"
-        )
+        raise ToolError("bad_path", f"the path has {len(path)} bytes, at most {MAX_PATH_BYTES - 1}")
     return path
 
 
@@ -121,7 +119,7 @@ def locate(place: Place, path: bytes) -> Names:
         path: relative to it, or absolute inside it, from `parse_path`.
 
     Raises:
-        RefusalError: `outside` when it leads out of the workspace, else `bad_path`.
+        ToolError: `outside` when it leads out of the workspace, else `bad_path`.
     """
     pending = _parts(place, path, path)
     found: list[bytes] = []
@@ -137,9 +135,7 @@ def locate(place: Place, path: bytes) -> Names:
         else:
             links += 1
             if links > _MOST_LINKS:
-                raise RefusalError(
-                    "bad_path", f"{show(path)}: more than {_MOST_LINKS} links in a row"
-                )
+                raise ToolError("bad_path", f"{show(path)}: more than {_MOST_LINKS} links in a row")
             if target.startswith(b"/"):
                 found.clear()
             pending += _parts(place, target, path)
@@ -167,14 +163,14 @@ def _link(place: Place, names: Names, asked: bytes) -> bytes | None:
         return os.readlink(b"/".join(names), dir_fd=place.root_fd)
     except OSError as exc:
         if exc.errno == errno.ENAMETOOLONG:
-            raise refusal_of(exc, show(asked)) from None
+            raise error_of(exc, show(asked)) from None
         # No link, or nothing there, or not to be seen: the walk that opens it tells which.
         return None
 
 
-def _outside(asked: bytes) -> RefusalError:
+def _outside(asked: bytes) -> ToolError:
     text = f"{show(asked)}: outside the workspace; file tools work on paths inside it"
-    return RefusalError("outside", text)
+    return ToolError("outside", text)
 
 
 @contextmanager
@@ -192,7 +188,7 @@ def open_folder(place: Place, names: Names, *, make: bool = False) -> int:
     `make` creates what is missing, with the rights of the folder above it.
 
     Raises:
-        RefusalError: names the part of the path that failed.
+        ToolError: names the part of the path that failed.
     """
     fd = os.dup(place.root_fd)
     for depth, name in enumerate(names, 1):
@@ -204,7 +200,7 @@ def open_folder(place: Place, names: Names, *, make: bool = False) -> int:
                     raise
                 below = _make_folder(fd, name)
         except OSError as exc:
-            raise refusal_of(exc, show_names(names[:depth])) from None
+            raise error_of(exc, show_names(names[:depth])) from None
         finally:
             os.close(fd)
         fd = below
@@ -237,7 +233,7 @@ def check_regular(mode: int, shown: str) -> None:
     kind = stat.S_IFMT(mode)
     if kind != stat.S_IFREG:
         code = "is_folder" if kind == stat.S_IFDIR else "not_regular"
-        raise RefusalError(code, f"{shown} is not a regular file but {_KINDS.get(kind, 'unknown')}")
+        raise ToolError(code, f"{shown} is not a regular file but {_KINDS.get(kind, 'unknown')}")
 
 
 def open_regular(folder_fd: int, name: bytes, shown: str) -> int:
@@ -252,11 +248,11 @@ def open_regular(folder_fd: int, name: bytes, shown: str) -> int:
             os.close(fd)
             raise
     except OSError as exc:
-        raise refusal_of(exc, shown) from None
+        raise error_of(exc, shown) from None
     return fd
 
 
 def check_names(names: Names) -> None:
     """Refuse the workspace itself where a file is meant."""
     if not names:
-        raise RefusalError("is_folder", "the workspace is a folder; list it with glob")
+        raise ToolError("is_folder", "the workspace is a folder; list it with glob")

@@ -12,17 +12,9 @@ import time
 from hashlib import sha256
 
 from rambarde_child import ask
-from rambarde_child.outcome import Outcome, RefusalError, done
-from rambarde_child.tools.paths import (
-    Place,
-    check_names,
-    locate,
-    open_folder,
-    open_regular,
-    opened,
-    parse_path,
-    show_names,
-)
+from rambarde_child.outcome import Outcome, ToolError, done
+from rambarde_child.tools import paths
+from rambarde_child.tools.paths import Place
 from rambarde_wire import tools
 
 BUSY_S = 5.0
@@ -38,32 +30,29 @@ def perform(arguments: tools.Read, place: Place) -> Outcome:
     """Return the lines asked for, then how many there are and where to go on.
 
     Raises:
-        RefusalError: `binary` (a NUL in the first 8 KiB), `past_end`, or what opening refuses.
+        ToolError: `binary` (a NUL in the first 8 KiB), `past_end`, or what opening refuses.
     """
-    names = locate(place, parse_path(arguments.path))
-    check_names(names)
-    shown = show_names(names)
+    names = paths.locate(place, paths.parse_path(arguments.path))
+    paths.check_names(names)
+    shown = paths.show_names(names)
     limits = place.limits
     # The struct's own default stands for "not said".
     lines = limits.read_lines if arguments.limit == _DEFAULT_LINES else arguments.limit
     last = arguments.offset + min(lines, limits.read_max_lines) - 1
     window = _Window(arguments.offset, last, line_chars=limits.line_chars)
     with (
-        opened(open_folder(place, names[:-1])) as folder,
-        opened(open_regular(folder, names[-1], shown)) as fd,
+        paths.opened(paths.open_folder(place, names[:-1])) as folder,
+        paths.opened(paths.open_regular(folder, names[-1], shown)) as fd,
     ):
         whole = _stream(fd, window, shown)
     if arguments.offset > max(window.total, 1):
         known = "" if whole else " in the part that could be read in time"
         text = f"{shown} has {window.total} lines{known}; line {arguments.offset} is past its end"
-        raise RefusalError("past_end", text)
+        raise ToolError("past_end", text)
     if whole:
         ask.tell_read(place.pipe, place.call_id, place.canonical(names), window.whole.hexdigest())
-    return done(
-        window.text(whole, limits.result_bytes),
-        limits.result_bytes,
-        fingerprint=window.fingerprint(whole),
-    )
+    most, fingerprint = limits.result_bytes, window.fingerprint(whole)
+    return done(window.text(whole, most), most, fingerprint=fingerprint)
 
 
 def _stream(fd: int, window: _Window, shown: str) -> bool:
@@ -72,9 +61,7 @@ def _stream(fd: int, window: _Window, shown: str) -> bool:
     while chunk := os.read(fd, _CHUNK_BYTES):
         if not window.size_bytes and b"\0" in chunk[:_PROBE_BYTES]:
             size = os.fstat(fd).st_size
-            raise RefusalError(
-                "binary", f"{shown} is a binary file of {size} bytes; read shows text"
-            )
+            raise ToolError("binary", f"{shown} is a binary file of {size} bytes; read shows text")
         window.take(chunk)
         if time.monotonic() > give_up_at:
             return False

@@ -21,18 +21,10 @@ from contextlib import suppress
 from hashlib import sha256
 
 from rambarde_child import ask
-from rambarde_child.outcome import RefusalError, refusal_of
+from rambarde_child.outcome import ToolError, error_of
+from rambarde_child.tools import paths
 from rambarde_child.tools.diff import unified_diff
-from rambarde_child.tools.paths import (
-    Names,
-    Place,
-    check_names,
-    check_regular,
-    open_folder,
-    open_regular,
-    opened,
-    show_names,
-)
+from rambarde_child.tools.paths import Names, Place
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -41,30 +33,30 @@ def read_whole(place: Place, names: Names) -> bytes | None:
     """Return a regular file's content, None when there is no file.
 
     Raises:
-        RefusalError: `too_large`, or not a regular file, or an errno in words.
+        ToolError: `too_large`, or not a regular file, or an errno in words.
     """
-    check_names(names)
+    paths.check_names(names)
     try:
-        folder = open_folder(place, names[:-1])
-    except RefusalError as exc:
+        folder = paths.open_folder(place, names[:-1])
+    except ToolError as exc:
         if exc.missing:
             return None
         raise
-    with opened(folder):
-        return _read_in(folder, names[-1], show_names(names), place.limits.file_bytes)
+    with paths.opened(folder):
+        return _read_in(folder, names[-1], paths.show_names(names), place.limits.file_bytes)
 
 
 def _read_in(folder_fd: int, name: bytes, shown: str, most_bytes: int) -> bytes | None:
     try:
-        fd = open_regular(folder_fd, name, shown)
-    except RefusalError as exc:
+        fd = paths.open_regular(folder_fd, name, shown)
+    except ToolError as exc:
         if exc.missing:
             return None
         raise
-    with opened(fd), open(fd, "rb", buffering=0, closefd=False) as file:
+    with paths.opened(fd), open(fd, "rb", buffering=0, closefd=False) as file:
         if (size := os.fstat(fd).st_size) > most_bytes:
             text = f"{shown} has {size} bytes, at most {most_bytes} can be edited; use a command"
-            raise RefusalError("too_large", text)
+            raise ToolError("too_large", text)
         return file.read()
 
 
@@ -78,19 +70,19 @@ def replace_file(place: Place, names: Names, old: bytes | None, new: bytes) -> N
         new: the whole new content.
 
     Raises:
-        RefusalError: the supervisor said no, `old` is there no more, or an errno in words.
+        ToolError: the supervisor said no, `old` is there no more, or an errno in words.
     """
+    shown, most = paths.show_names(names), place.limits.file_bytes
     if not place.writable:
-        raise RefusalError("read_only", f"{show_names(names)}: this agent may not write files")
-    if len(new) > place.limits.file_bytes:
-        text = f"{show_names(names)} would have {len(new)} bytes, at most {place.limits.file_bytes}"
-        raise RefusalError("too_large", text)
+        raise ToolError("read_only", f"{shown}: this agent may not write files")
+    if len(new) > most:
+        raise ToolError("too_large", f"{shown} would have {len(new)} bytes, at most {most}")
     path = place.canonical(names)
     diff = unified_diff(old or b"", new, most_bytes=place.limits.diff_bytes)
     before = "" if old is None else sha256(old).hexdigest()
     verdict = ask.ask_write(place.pipe, place.call_id, path, before)
     if not verdict.allowed:
-        raise RefusalError(verdict.code, verdict.text)
+        raise ToolError(verdict.code, verdict.text)
     written = ""
     try:
         _commit(place, names, old, new)
@@ -100,16 +92,14 @@ def replace_file(place: Place, names: Names, old: bytes | None, new: bytes) -> N
 
 
 def _commit(place: Place, names: Names, old: bytes | None, new: bytes) -> None:
-    shown = show_names(names)
-    with opened(open_folder(place, names[:-1], make=True)) as folder:
+    shown = paths.show_names(names)
+    with paths.opened(paths.open_folder(place, names[:-1], make=True)) as folder:
         if _read_in(folder, names[-1], shown, place.limits.file_bytes) != old:
-            raise RefusalError(
-                "stale", f"{shown} changed just now; read it again and redo the change"
-            )
+            raise ToolError("stale", f"{shown} changed just now; read it again and redo the change")
         try:
             _write_beside(folder, names[-1], new, shown)
         except OSError as exc:
-            raise refusal_of(exc, shown) from None
+            raise error_of(exc, shown) from None
 
 
 def _write_beside(folder_fd: int, name: bytes, new: bytes, shown: str) -> None:
@@ -117,7 +107,7 @@ def _write_beside(folder_fd: int, name: bytes, new: bytes, shown: str) -> None:
     beside = b".%s.rambarde-%s" % (name[:200], os.urandom(8).hex().encode())
     fd = os.open(beside, _CREATE, 0o600, dir_fd=folder_fd)
     try:
-        with opened(fd):
+        with paths.opened(fd):
             left = memoryview(new)
             while left:
                 left = left[os.write(fd, left) :]
@@ -136,8 +126,8 @@ def _mode_for(folder_fd: int, name: bytes, new_fd: int, shown: str) -> int:
         old = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
     except FileNotFoundError:
         return os.fstat(folder_fd).st_mode & 0o664
-    check_regular(old.st_mode, shown)
+    paths.check_regular(old.st_mode, shown)
     if old.st_uid != os.fstat(new_fd).st_uid:
         text = f"{shown} belongs to another user, whom replacing it would take it from"
-        raise RefusalError("denied", text)
+        raise ToolError("denied", text)
     return old.st_mode & 0o777

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rambarde_child.outcome import Outcome, RefusalError, done
+from rambarde_child.outcome import Outcome, ToolError, done
 from rambarde_child.tools.diff import count_lines
 from rambarde_child.tools.paths import Place, locate, parse_path, show_names
 from rambarde_child.tools.replacing import read_whole, replace_file
@@ -13,13 +13,13 @@ def perform(arguments: tools.Write, place: Place) -> Outcome:
     """Create the file, with the folders on its way, or replace what is in it.
 
     Raises:
-        RefusalError: see `replace_file`; `bad_arguments` for text that has no UTF-8 form.
+        ToolError: see `replace_file`; `bad_arguments` for text that has no UTF-8 form.
     """
     names = locate(place, parse_path(arguments.path))
     try:
         new = arguments.content.encode()
     except UnicodeEncodeError:
-        raise RefusalError("bad_arguments", "content holds half of a surrogate pair") from None
+        raise ToolError("bad_arguments", "content holds half of a surrogate pair") from None
     old = read_whole(place, names)
     replace_file(place, names, old, new)
     lines = count_lines(new)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rambarde_child.outcome import RefusalError
+from rambarde_child.outcome import ToolError
 from rambarde_child.tools.paths import parse_path, show
 from support.child_loop import ChildLoop
 
@@ -41,7 +41,7 @@ def test_parse_path_reads_bash_quoting(text: str, path: bytes) -> None:
 @pytest.mark.parametrize("text", ["a\0b", r"$'\x00'", "x" * 4096, r"$'\ud800'", "\ud800"])
 def test_parse_path_refuses_what_is_no_path(text: str) -> None:
     """NUL, more than 4095 bytes and characters that do not exist are refused in words."""
-    with pytest.raises(RefusalError) as caught:
+    with pytest.raises(ToolError) as caught:
         parse_path(text)
     assert caught.value.code == "bad_path"
 
