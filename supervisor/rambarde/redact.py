@@ -44,7 +44,7 @@ LEAST_DISTINCT = 4
 """Fewer distinct bytes are a rule or a filler, not a secret."""
 LEAST_LINE_BYTES = 12
 """Lines of a secret of several lines are taken one by one from this length."""
-MOST_LINES = 500
+MOST_LINES = 200
 HOLD_BYTES = 16 << 10
 """Most bytes a stream holds back for a token that does not end."""
 
@@ -81,10 +81,10 @@ _WORD = "[A-Za-z0-9]"
 _WORDS = "[A-Za-z0-9_-]"
 _GAP = r"(?:\s|\\[nrt]|[\"',])"
 _PEM = (
-    rf"(?:{_WORD}{{1,20}} ){{0,3}}+PRIVATE KEY(?: BLOCK)?-----{_GAP}*+"
+    rf"(?:{_WORD}{{1,20}} ){{0,3}}PRIVATE KEY(?: BLOCK)?-----{_GAP}*+"
     rf"(?:[A-Za-z-]{{1,30}}: [^\r\n\\]{{0,120}}+{_GAP}++){{0,4}}+"
     rf"[A-Za-z0-9+/=]{{20,}}+(?:{_GAP}++[A-Za-z0-9+/=]++)*+"
-    rf"(?:{_GAP}*+-----END (?:{_WORD}{{1,20}} ){{0,3}}+PRIVATE KEY(?: BLOCK)?-----)?+"
+    rf"(?:{_GAP}*+-----END (?:{_WORD}{{1,20}} ){{0,3}}PRIVATE KEY(?: BLOCK)?-----)?+"
 )
 
 SHAPES = (
@@ -163,16 +163,17 @@ class Redactor:
     def _add(self, secrets: Mapping[str, str | bytes]) -> None:
         known = dict(self._literals)
         for name, value in secrets.items():
-            shown = re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:64]
+            shown = re.sub(r"[^A-Za-z0-9_.:-]", "_", name)[:64]
             raw = value if isinstance(value, bytes) else value.encode("utf-8", "surrogatepass")
             for part in _parts(raw):
                 for form in _forms(part):
                     known.setdefault(form, shown)
         starts: dict[int, list[bytes]] = {}
-        for one in (*known, *_NARROW, *_WIDE, b"://"):
+        sought = (*known, *_NARROW, *_WIDE, b"://")
+        for one in sought:
             starts.setdefault(one[0], []).append(one)
         self._starts = starts
-        self._longest = max(map(len, (*known, *_WIDE)))
+        self._longest = max(map(len, sought))
         self._literals = tuple(known.items())
 
     def data(self, value: bytes) -> bytes:

@@ -167,7 +167,7 @@ class Store:
         return lost
 
     def remove(self, session_id: str) -> None:
-        """Remove a session's files; those of its subagents are removed by their own ids.
+        """Remove one session's files; those of its subagents stay.
 
         Raises:
             RecordError: it is running, or the disk refuses.
@@ -183,6 +183,17 @@ class Store:
                 continue
             except OSError as exc:
                 raise failure("remove", name, exc) from exc
+
+    def remove_tree(self, root_id: str) -> None:
+        """Remove a session with all below it, the youngest first.
+
+        Raises:
+            RecordError: one of them is running, or the disk refuses; older ones stay then.
+            UsageError: not the form of an id.
+        """
+        below = [one.session_id for one in self.tree(root_id) if one.session_id != root_id]
+        for session_id in (*reversed(below), root_id):
+            self.remove(session_id)
 
     def _end_as_lost(self, session_id: str) -> bool:
         journal, records = self.open(session_id)

@@ -155,6 +155,15 @@ def test_a_session_that_runs_is_not_removed(store: Store) -> None:
     assert not [one for one in os.listdir(store.folder) if "jsonl" in one]
 
 
+def test_a_tree_is_removed_with_all_below_it_and_nothing_else(store: Store) -> None:
+    """As after a run that leaves no record."""
+    finished(store, 1, root_id=session_id(1))
+    finished(store, 2, root_id=session_id(1), parent_id=session_id(1), depth=1)
+    finished(store, 3)
+    store.remove_tree(session_id(1))
+    assert [one.session_id for one in store.list()] == [session_id(3)]
+
+
 def test_opening_what_is_not_there_says_so(store: Store) -> None:
     """A wrong id is the person's word, not a fault of the disk."""
     with pytest.raises(UsageError, match="no session"):
