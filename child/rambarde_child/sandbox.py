@@ -53,10 +53,6 @@ NAMESPACES = ("net", "user", "mnt", "ipc", "uts", "cgroup", "pid")
 """In joining order: the network's belongs to the zygote's user namespace, so it comes first."""
 _FILE_RIGHTS = 0x1 | 0x2 | 0x4 | 0x4000 | 0x8000
 """EXECUTE, WRITE_FILE, READ_FILE, TRUNCATE, IOCTL_DEV: what a rule on a file may name."""
-_CHECKED_FDS = 256
-_open_probe = select.poll()
-for _fd in range(_CHECKED_FDS):
-    _open_probe.register(_fd, 0)
 
 
 def _last_linux_cap() -> int:
@@ -157,8 +153,11 @@ def become_inner(host: Host, *, dumpable: int) -> None:
 def set_oom_score(score: int) -> None:
     """Set this process's score: children go before the zygote when memory runs out."""
     try:
-        with open("/proc/self/oom_score_adj", "wb", buffering=0) as file:
-            file.write(b"%d" % score)
+        fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, b"%d" % score)
+        finally:
+            os.close(fd)
     except OSError as exc:
         raise StepFailed("oom_score_adj", exc.errno or 0) from None
 
@@ -220,15 +219,16 @@ def _await_go(go_fd: int) -> None:
 def _forbid_user_namespaces() -> None:
     """Set the namespace's own ceiling to none. A second bar: where refused, seccomp still holds."""
     try:
-        with open("/proc/sys/user/max_user_namespaces", "wb", buffering=0) as file:
-            file.write(b"0")
+        fd = os.open("/proc/sys/user/max_user_namespaces", os.O_WRONLY | os.O_CLOEXEC)
+        os.write(fd, b"0")
+        os.close(fd)
     except OSError:
         return
 
 
 def _namespace_ids() -> dict[str, int]:
     """Read while the host's /proc is in sight: not every tier has one inside."""
-    return {name: os.stat(f"/proc/self/ns/{name}").st_ino for name in NAMESPACES}
+    return {name: os.stat("/proc/self/ns/" + name).st_ino for name in NAMESPACES}
 
 
 def _enter(birth: Birth) -> None:
@@ -254,7 +254,8 @@ def _seal(birth: Birth) -> None:
     sys_.prctl(sys_.PR_SET_DUMPABLE, 0, step="dumpable")
     seal_files(plan.landlock)
     _keep_only_pipes(birth)
-    os.environ.update(plan.environment)
+    if plan.environment:
+        os.environ.update(plan.environment)
     sys_.seccomp_seal(plan.seccomp)
 
 
@@ -273,34 +274,25 @@ def _keep_only_pipes(birth: Birth) -> None:
 def _check_self(birth: Birth, namespaces: dict[str, int]) -> SelfCheck:
     """Try what must fail and read what must be nothing. Nothing here is assumed."""
     effective, permitted, inheritable = sys_.held_linux_caps()
-    caps = range(LAST_LINUX_CAP + 1)
-    bounding = sum(sys_.prctl(sys_.PR_CAPBSET_READ, cap) << cap for cap in caps)
-    is_set = sys_.PR_CAP_AMBIENT_IS_SET
-    ambient = sum(sys_.prctl(sys_.PR_CAP_AMBIENT, is_set, cap) << cap for cap in caps)
     return SelfCheck(
         uid=os.getuid(),
         gid=os.getgid(),
         cap_inheritable=inheritable,
         cap_permitted=permitted,
         cap_effective=effective,
-        cap_bounding=bounding,
-        cap_ambient=ambient,
+        cap_bounding=sys_.bounding_linux_caps(LAST_LINUX_CAP),
+        # The kernel keeps the ambient set within both (capabilities(7)): it can be no more.
+        cap_ambient=permitted & inheritable,
         no_new_privs=sys_.prctl(sys_.PR_GET_NO_NEW_PRIVS),
         seccomp_mode=sys_.prctl(sys_.PR_GET_SECCOMP),
         landlock_abi=birth.host.landlock_abi,
         namespaces=namespaces,
-        open_fds=_open_fds(),
+        open_fds=sys_.open_fds(resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
         outside_write_errno=_try_outside_write(birth.plan),
         unshare_errno=sys_.try_unshare(),
         socket_errno=_try_socket(),
         exec_errno=_try_exec(),
     )
-
-
-def _open_fds() -> list[int]:
-    """List the open descriptors below _CHECKED_FDS by one poll: needs no /proc."""
-    closed = {fd for fd, event in _open_probe.poll(0) if event & select.POLLNVAL}
-    return [fd for fd in range(_CHECKED_FDS) if fd not in closed]
 
 
 def _try_outside_write(plan: SandboxPlan) -> int:

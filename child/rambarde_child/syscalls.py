@@ -4,6 +4,9 @@ The zygote and its children run this; nothing here decides. A call that fails ra
 with the name of the step and the errno, never OSError, so that a refusal of the kernel can be
 reported without a traceback.
 
+Structures the kernel only reads are passed as bytes objects: no ctypes array type, which would be
+made anew for each size, and that in every child. They live until the call returns.
+
 `ctypes.PyDLL` keeps the interpreter lock: there is one thread, and a fork between release and
 re-take of the lock would leave the child without it.
 
@@ -37,13 +40,16 @@ _MNT_DETACH = 2
 _MOVE_FROM_EMPTY, _MOVE_TO_EMPTY = 0x4, 0x40
 _RESOLVE = 0x08 | 0x04 | 0x02
 """RESOLVE_BENEATH, RESOLVE_NO_SYMLINKS, RESOLVE_NO_MAGICLINKS."""
+_HOW = struct.pack("=QQQ", os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, 0, _RESOLVE)
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NAME = 1, 4, 15
 PR_GET_SECCOMP, PR_CAPBSET_READ, PR_CAPBSET_DROP, PR_SET_SECUREBITS = 21, 23, 24, 28
 PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, PR_GET_NO_NEW_PRIVS = 36, 38, 39
 _PR_GET_TID_ADDRESS = 40
-PR_CAP_AMBIENT, PR_CAP_AMBIENT_IS_SET, PR_CAP_AMBIENT_CLEAR_ALL = 47, 1, 4
-_CAP_VERSION = 0x20080522
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+_CAP_HEADER = struct.pack("=Ii", 0x20080522, 0)
+_cap_header = ctypes.create_string_buffer(8)
+_cap_data = ctypes.create_string_buffer(24)
 
 
 class StepFailed(Exception):  # noqa: N818 - a state told to the supervisor, not a class of errors
@@ -77,19 +83,21 @@ _prctl_text = _call("prctl", _int, _text, _ulong, _ulong, _ulong)
 _unshare = _call("unshare", _int)
 _setns = _call("setns", _int, _int)
 _mount = _call("mount", _text, _text, _text, _ulong, _text)
+_poll = _call("poll", _pointer, _ulong, _int)
 _umount2 = _call("umount2", _text, _int)
 _clone3 = _call("syscall", _long, _pointer, _long)
 _pivot_root = _call("syscall", _long, _text, _text)
 _open_tree = _call("syscall", _long, _int, _text, _uint)
 _move_mount = _call("syscall", _long, _int, _text, _int, _text, _uint)
-_mount_setattr = _call("syscall", _long, _int, _text, _uint, _pointer, _long)
-_openat2 = _call("syscall", _long, _int, _text, _pointer, _long)
+_mount_setattr = _call("syscall", _long, _int, _text, _uint, _text, _long)
+_openat2 = _call("syscall", _long, _int, _text, _text, _long)
 _close_range = _call("syscall", _long, _uint, _uint, _uint)
-_landlock_create = _call("syscall", _long, _pointer, _long, _uint)
-_landlock_add = _call("syscall", _long, _int, _int, _pointer, _uint)
+_landlock_create = _call("syscall", _long, _text, _long, _uint)
+_landlock_add = _call("syscall", _long, _int, _int, _text, _uint)
 _landlock_restrict = _call("syscall", _long, _int, _uint)
-_seccomp = _call("syscall", _long, _uint, _uint, _pointer)
-_cap = _call("syscall", _long, _pointer, _pointer)
+_seccomp = _call("syscall", _long, _uint, _uint, _text)
+_capset = _call("syscall", _long, _text, _text)
+_capget = _call("syscall", _long, _pointer, _pointer)
 
 
 def _checked(result: int, step: str) -> int:
@@ -183,6 +191,24 @@ def close_all_except(keep: set[int]) -> None:
     close_range(first)
 
 
+_POLLED = 1024
+_pollfds = ctypes.create_string_buffer(
+    b"".join(struct.pack("=ihh", n, 0, 0) for n in range(_POLLED))
+)
+
+
+def open_fds(limit: int) -> list[int]:
+    """List the open descriptors below `limit` (RLIMIT_NOFILE) and 1024: needs no /proc.
+
+    One poll(2) marks each closed one with POLLNVAL.
+    """
+    count = min(limit, _POLLED)
+    # SAFETY: `count` structures of 8 bytes are within the buffer; the kernel writes in no others.
+    _checked(_poll(ctypes.addressof(_pollfds), count, 0), "poll")
+    marks = _pollfds.raw[6 : count * 8 : 8]
+    return [fd for fd in range(len(marks.rstrip(b"\x20"))) if marks[fd] != 0x20]
+
+
 # ── mounts ───────────────────────────────────────────────────────────────────────────────────
 
 
@@ -221,10 +247,10 @@ def mount_setattr(
     step: str = "mount_setattr",
 ) -> None:
     """Add attributes to the mount behind `fd`, submounts included. Source: Linux 5.12."""
-    attributes = ctypes.create_string_buffer(struct.pack("=QQQQ", add, 0, propagation, userns_fd))
+    attributes = struct.pack("=QQQQ", add, 0, propagation, userns_fd)
     flags = _AT_EMPTY_PATH | (_AT_RECURSIVE if recursive else 0)
-    # SAFETY: the kernel reads the 32 bytes of the structure; the buffer outlives the call.
-    result = _mount_setattr(442, fd, b"", flags, ctypes.addressof(attributes), 32)
+    # SAFETY: the kernel reads the 32 bytes of the structure.
+    result = _mount_setattr(442, fd, b"", flags, attributes, 32)
     _checked(result, step)
 
 
@@ -242,11 +268,8 @@ def open_beneath(root_fd: int, path: bytes) -> int:
     A last component that is a symlink is opened as itself. Raises StepFailed: ENOENT when it is
     absent, ELOOP when a directory of the path is a symlink, EXDEV when it would leave the root.
     """
-    how = ctypes.create_string_buffer(
-        struct.pack("=QQQ", os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, 0, _RESOLVE)
-    )
     # SAFETY: the kernel reads the 24 bytes of the structure and one string.
-    fd = _openat2(437, root_fd, path, ctypes.addressof(how), 24)
+    fd = _openat2(437, root_fd, path, _HOW, 24)
     return _checked(fd, f"openat2 {os.fsdecode(path)}")
 
 
@@ -261,17 +284,16 @@ def landlock_version(*, errata: bool = False) -> int:
 
 def landlock_ruleset(handled_fs: int, handled_net: int, scoped: int) -> int:
     """Return the descriptor of an empty ruleset that handles these rights."""
-    attributes = ctypes.create_string_buffer(struct.pack("=QQQ", handled_fs, handled_net, scoped))
+    attributes = struct.pack("=QQQ", handled_fs, handled_net, scoped)
     # SAFETY: the kernel reads 24 bytes; one that knows fewer accepts zeros past what it knows.
-    result = _landlock_create(444, ctypes.addressof(attributes), 24, 0)
-    return _checked(result, "landlock_create_ruleset")
+    return _checked(_landlock_create(444, attributes, 24, 0), "landlock_create_ruleset")
 
 
 def landlock_allow(ruleset_fd: int, access: int, path_fd: int, step: str) -> None:
     """Allow `access` below the directory, or on the file, behind `path_fd`."""
-    rule = ctypes.create_string_buffer(struct.pack("=Qi", access, path_fd))
+    rule = struct.pack("=Qi", access, path_fd)
     # SAFETY: the kernel reads the 12 bytes of the packed structure.
-    _checked(_landlock_add(445, ruleset_fd, 1, ctypes.addressof(rule), 0), step)
+    _checked(_landlock_add(445, ruleset_fd, 1, rule, 0), step)
 
 
 def landlock_seal(ruleset_fd: int) -> None:
@@ -282,12 +304,11 @@ def landlock_seal(ruleset_fd: int) -> None:
 
 def seccomp_seal(program: bytes) -> None:
     """Load a filter: `program` holds sock_filter structures of 8 bytes. Needs no_new_privs."""
-    instructions = ctypes.create_string_buffer(program, len(program))
-    header = ctypes.create_string_buffer(
-        struct.pack("@HxxxxxxP", len(program) // 8, ctypes.addressof(instructions))
-    )
-    # SAFETY: the kernel copies `len` instructions from the buffer, which is exactly that long.
-    _checked(_seccomp(_number["seccomp"], 1, 0, ctypes.addressof(header)), "seccomp")
+    # SAFETY: the kernel copies `len` instructions of 8 bytes from the bytes object, which holds
+    # that many and which this frame keeps alive.
+    address = ctypes.cast(_text(program), _pointer).value or 0
+    header = struct.pack("@HxxxxxxP", len(program) // 8, address)
+    _checked(_seccomp(_number["seccomp"], 1, 0, header), "seccomp")
 
 
 def drop_linux_caps(last_cap: int) -> None:
@@ -299,28 +320,34 @@ def drop_linux_caps(last_cap: int) -> None:
     prctl(PR_SET_SECUREBITS, 0b11101111, step="securebits")
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, step="ambient clear")
     for cap in range(last_cap + 1):
-        prctl(PR_CAPBSET_DROP, cap, step="bounding drop")
+        # SAFETY: integers only.
+        _checked(_prctl(PR_CAPBSET_DROP, cap, 0, 0, 0), "bounding drop")
     drop_held_linux_caps()
+
+
+def bounding_linux_caps(last_cap: int) -> int:
+    """Return the bounding set as a bit mask."""
+    # SAFETY: integers only.
+    held = [cap for cap in range(last_cap + 1) if _prctl(PR_CAPBSET_READ, cap, 0, 0, 0) > 0]
+    return sum(1 << cap for cap in held)
 
 
 def drop_held_linux_caps() -> None:
     """Empty the effective, permitted and inheritable sets: needs no linux cap itself."""
-    header = ctypes.create_string_buffer(struct.pack("=Ii", _CAP_VERSION, 0))
-    zeros = ctypes.create_string_buffer(24)
-    # SAFETY: version 3 reads two structures of 12 bytes, which `zeros` holds.
-    result = _cap(_number["capset"], ctypes.addressof(header), ctypes.addressof(zeros))
-    _checked(result, "capset")
+    # SAFETY: version 3 reads a header of 8 bytes and two structures of 12.
+    _checked(_capset(_number["capset"], _CAP_HEADER, bytes(24)), "capset")
 
 
 def held_linux_caps() -> tuple[int, int, int]:
     """Return this thread's effective, permitted and inheritable sets as bit masks."""
-    header = ctypes.create_string_buffer(struct.pack("=Ii", _CAP_VERSION, 0))
-    data = ctypes.create_string_buffer(24)
-    # SAFETY: version 3 writes two structures of 12 bytes, the size of `data`.
-    result = _cap(_number["capget"], ctypes.addressof(header), ctypes.addressof(data))
+    ctypes.memmove(_cap_header, _CAP_HEADER, 8)
+    # SAFETY: version 3 writes two structures of 12 bytes, the size of `_cap_data`, and may write
+    # its version into the header, which is a buffer too.
+    result = _capget(_number["capget"], ctypes.addressof(_cap_header), ctypes.addressof(_cap_data))
     _checked(result, "capget")
-    low = struct.unpack_from("=III", data.raw, 0)
-    high = struct.unpack_from("=III", data.raw, 12)
+    data = _cap_data.raw
+    low = struct.unpack_from("=III", data, 0)
+    high = struct.unpack_from("=III", data, 12)
     return (low[0] | high[0] << 32, low[1] | high[1] << 32, low[2] | high[2] << 32)
 
 
