@@ -116,7 +116,9 @@ def _common(command: _Decorated) -> _Decorated:
 @_common
 @click.argument("words", required=False, metavar="[PROMPT]")
 @click.option("-p", "--prompt", "--print", "prompt", metavar="PROMPT", help="What to do.")
-@click.option("--agent", default="general", metavar="NAME", help="Agent, or a path to its .md file.")
+@click.option(
+    "--agent", default="general", metavar="NAME", help="Agent, or a path to its .md file."
+)
 @click.option("--plan", is_flag=True, help="Read-only workspace, enforced by the kernel.")
 @click.option("--engine", metavar="URL", help="http(s)://…/v1, anthropic:URL, offline.")
 @click.option("--model", metavar="NAME")
@@ -167,7 +169,7 @@ def _is_idle(fd: int) -> bool:
 
 
 def _one_run(prompt: str, **options: Any) -> int:
-    from rambarde.app import RunRequest, run_task
+    from rambarde.app.run import RunRequest, run_task
     from rambarde.oneshot.screen import Screen, wants_color
     from rambarde.oneshot.stream_json import StreamJson
 
@@ -213,7 +215,7 @@ def _report(result: Any, *, quiet: bool) -> None:
 @click.option("-q", "--quiet", is_flag=True)
 def _demo(words: str | None, **options: Any) -> int:
     """Do the main job now: by default map a repository with the offline engine, no model needed."""
-    from rambarde.app import configured_engine
+    from rambarde.app.look import configured_engine
 
     engine = configured_engine(_environment())
     if engine is None:
@@ -221,8 +223,17 @@ def _demo(words: str | None, **options: Any) -> int:
         _say_error("no engine is configured: using the offline engine, which is no language model")
     prompt = words or "Map this repository: languages, entry points, tests, build."
     return _one_run(
-        prompt, engine=engine, model=None, agent="general", key_file=None, max_actions=None,
-        max_duration=None, allowed=None, disallowed=None, fail_on_denied=False, ephemeral=False,
+        prompt,
+        engine=engine,
+        model=None,
+        agent="general",
+        key_file=None,
+        max_actions=None,
+        max_duration=None,
+        allowed=None,
+        disallowed=None,
+        fail_on_denied=False,
+        ephemeral=False,
         **options,
     )
 
@@ -231,11 +242,13 @@ def _demo(words: str | None, **options: Any) -> int:
 @_common
 @click.option("--policy", default="workspace-write", metavar="NAME")
 @click.option("--max-duration", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard error at the end.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object on standard error at the end."
+)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def _exec(command: tuple[str, ...], as_json: bool, **options: Any) -> int:
     """Run any program under the same sandbox, clock and limits: rambarde exec -- CMD …"""
-    from rambarde.app import ExecRequest, run_exec
+    from rambarde.app.execute import ExecRequest, run_exec
 
     result = run_exec(ExecRequest(command=command, environment=_environment(), **options))
     if as_json:
@@ -250,7 +263,7 @@ def _exec(command: tuple[str, ...], as_json: bool, **options: Any) -> int:
 @click.option("--repo", default=".", metavar="DIR")
 def _doctor(as_json: bool, repo: str) -> int:
     """Say what this machine's kernel can enforce, and what would mend what is missing."""
-    from rambarde.app import diagnose
+    from rambarde.app.diagnose import diagnose
 
     diagnosis = diagnose(repo, _environment())
     _out(json.dumps(diagnosis.as_json(), indent=2) if as_json else diagnosis.as_text())
@@ -267,7 +280,7 @@ def _agents() -> None:
 @click.option("--repo", default=".", metavar="DIR")
 def _agents_list(as_json: bool, repo: str) -> int:
     """List agents, who may use them, and files that were set aside."""
-    from rambarde.app import list_agents
+    from rambarde.app.look import list_agents
 
     rows, notices = list_agents(repo, _environment())
     if as_json:
@@ -291,14 +304,16 @@ def _sessions() -> None:
 @click.option("--all", "everything", is_flag=True, help="Subagents' sessions as well.")
 def _sessions_list(as_json: bool, limit: int, everything: bool) -> int:
     """List sessions, newest first."""
-    from rambarde.app import list_sessions
+    from rambarde.app.look import list_sessions
 
-    rows = list_sessions(_environment(), limit=limit, everything=everything)
+    rows = list_sessions(limit, everything=everything)
     if as_json:
         _out(json.dumps(rows, indent=2))
         return Exit.DONE
     for row in rows:
-        _out(f"{row['session_id']}  {row['status']:<14} {row['agent']:<10} {_visible(row['title'])}")
+        _out(
+            f"{row['session_id']}  {row['status']:<14} {row['agent']:<10} {_visible(str(row['title']))}"
+        )
     return Exit.DONE
 
 
@@ -307,9 +322,9 @@ def _sessions_list(as_json: bool, limit: int, everything: bool) -> int:
 @click.option("--json", "as_json", is_flag=True, help="The raw lines.")
 def _sessions_show(session_id: str, as_json: bool) -> int:
     """Show one session: each call, verdict and end; and whether its chain is whole."""
-    from rambarde.app import show_session
+    from rambarde.app.look import show_session
 
-    for line in show_session(_environment(), session_id, raw=as_json):
+    for line in show_session(session_id, raw=as_json):
         _out(line if as_json else _visible(line))
     return Exit.DONE
 
@@ -326,7 +341,7 @@ def _policy() -> None:
 @click.option("--json", "as_json", is_flag=True)
 def _policy_show(name: str, agent: str | None, plan: bool, as_json: bool) -> int:
     """Show a policy in force."""
-    from rambarde.app import policy_text
+    from rambarde.app.look import policy_text
 
     _out(policy_text(name, agent=agent, plan=plan, as_json=as_json, environment=_environment()))
     return Exit.DONE
@@ -336,7 +351,7 @@ def _policy_show(name: str, agent: str | None, plan: bool, as_json: bool) -> int
 @click.argument("path", required=False)
 def _policy_check(path: str | None) -> int:
     """Load every policy, persona and table, and try the examples of each rule."""
-    from rambarde.app import check_policies
+    from rambarde.app.look import check_policies
 
     _out(check_policies(path))
     return Exit.DONE
@@ -350,7 +365,7 @@ def _policy_check(path: str | None) -> int:
 @click.option("--plan", is_flag=True)
 def _policy_explain(tool: str, arguments: str, **options: Any) -> int:
     """Say whether a call is allowed and by which rule: policy explain bash 'rm -rf /'."""
-    from rambarde.app import explain_call
+    from rambarde.app.look import explain_call
 
     text, allowed = explain_call(tool, arguments, environment=_environment(), **options)
     _out(text)
@@ -362,7 +377,7 @@ def _policy_explain(tool: str, arguments: str, **options: Any) -> int:
 @click.argument("second")
 def _policy_diff(first: str, second: str) -> int:
     """Say how two policies or agents differ, axis by axis."""
-    from rambarde.app import policy_diff
+    from rambarde.app.look import policy_diff
 
     _out(policy_diff(first, second, environment=_environment()))
     return Exit.DONE
@@ -380,7 +395,7 @@ def _config() -> None:
 @click.option("--repo", default=".", metavar="DIR")
 def _config_show(origin: bool, as_json: bool, sets: tuple[str, ...], repo: str) -> int:
     """Show the settings in force."""
-    from rambarde.app import config_lines
+    from rambarde.app.look import config_lines
 
     for line in config_lines(_environment(), sets, repo, origin=origin, as_json=as_json):
         _out(line)

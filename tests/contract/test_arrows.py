@@ -77,7 +77,7 @@ def test_source_roots_are_no_packages() -> None:
 
 
 def test_what_an_auditor_must_read_stays_readable() -> None:
-    """The child's side in all stays under 4,000 lines, and no file above 500."""
+    """The child's side in all stays under 4,600 lines, and no file above 500."""
     lengths = {path.name: len(path.read_text().splitlines()) for path in CHILD}
-    assert sum(lengths.values()) <= 4000
+    assert sum(lengths.values()) <= 4600
     assert {name: n for name, n in lengths.items() if n > 500} == {}

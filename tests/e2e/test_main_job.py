@@ -22,8 +22,8 @@ def test_an_agent_reads_edits_and_runs_and_the_result_says_so(
     assert ran.json["result"] == "All done."
     assert ran.json["files_written"] == ["a.txt"]
     assert (program.workspace / "a.txt").read_text() == "one\nthree\n"
-    assert "three" in engine.seen[3].last
-    assert str(program.workspace) in engine.seen[3].last
+    assert "three" in engine.requests[3].last
+    assert str(program.workspace) in engine.requests[3].last
     assert ran.json["num_turns"] == 4
 
 
@@ -43,7 +43,7 @@ def test_three_subagents_of_one_turn_run_and_report_in_call_order(
     assert ran.code == 0, ran.err
     assert [one["status"] for one in ran.json["subagents"]] == ["done"] * 3
     assert [one["depth"] for one in ran.json["subagents"]] == [1] * 3
-    results = [m for m in engine.seen[-1].messages if m["role"] == "tool"]
+    results = [m for m in engine.requests[-1].messages if m["role"] == "tool"]
     assert len(results) == 3
     for result, sub in zip(results, ran.json["subagents"], strict=True):
         assert sub["session_id"] in str(result["content"])
@@ -62,5 +62,5 @@ def test_a_read_only_subagent_cannot_write_by_any_route(
     ran = program.ask(engine.url)
     assert ran.code == 0, ran.err
     assert list(program.workspace.iterdir()) == []
-    said = [seen.last for seen in engine.seen if "Read-only file system" in seen.last]
+    said = [seen.last for seen in engine.requests if "Read-only file system" in seen.last]
     assert said

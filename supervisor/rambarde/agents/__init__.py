@@ -1,0 +1,1 @@
+"""One agent from brief to report, and the tree of them. Trusted side."""

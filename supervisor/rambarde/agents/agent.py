@@ -14,6 +14,7 @@ import anyio
 from rambarde.broker.caller import Caller
 from rambarde.ids import TaskId
 from rambarde.sessions.report import Outcome
+from rambarde_wire.orders import SandboxPlan
 
 
 @dataclass(slots=True, eq=False)
@@ -33,6 +34,10 @@ class Agent:
     started_s: float = 0.0
     duration_s: float = 0.0
     pid: int = 0
+    command_pids: set[int] = field(default_factory=set)
+    """Host pids of the inits of its running commands."""
+    plan: SandboxPlan | None = None
+    """Under which it was spawned; its commands' plans are made from it."""
     proven_dead: bool = True
     """False from the fork until the kernel says the sandbox is empty."""
 

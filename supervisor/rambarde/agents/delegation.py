@@ -8,14 +8,13 @@ total of the session, concurrency, the tree's own ceilings.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
 
 from rambarde.agents.agent import Agent
 from rambarde.agents.parts import Parts
 from rambarde.broker.caller import Caller, OpenCall, ToolResult
 from rambarde.broker.catalogue import names_of
 from rambarde.budget import NetRefusal
-from rambarde.loops import fingerprint
-from rambarde.sessions.report import fence
 from rambarde_wire import tools
 
 Start = Callable[[Agent, tools.Task], Agent]
@@ -25,9 +24,7 @@ Live = Callable[[Agent], Awaitable[str]]
 class Delegation:
     """The broker's port for Task. `agents` maps agent ids to the living agents of the tree."""
 
-    def __init__(
-        self, parts: Parts, agents: Mapping[str, Agent], start: Start, live: Live
-    ) -> None:
+    def __init__(self, parts: Parts, agents: Mapping[str, Agent], start: Start, live: Live) -> None:
         """`start` makes the subagent's object; `live` runs it and returns its report."""
         self._parts = parts
         self._agents = agents
@@ -38,31 +35,41 @@ class Delegation:
         """Return the refusal of a delegation that must not be tried; None when it may be."""
         names = self.delegable(caller)
         if arguments.agent not in self._parts.personas.delegable_names():
-            return self._refusal("unknown_agent", agent=arguments.agent,
-                                 agents=", ".join(sorted(names)) or "-")
+            return self._refusal(
+                "unknown_agent", agent=arguments.agent, agents=", ".join(sorted(names)) or "-"
+            )
         if not arguments.prompt.strip():
             return self._refusal("empty_task")
         if "Task" not in caller.policy.tools or "Task" not in names_of(caller.catalogue):
             if caller.depth >= self._parts.nets.max_depth:
-                return self._refusal("cap_depth", limit="subagentMaxDepth",
-                                     value=self._parts.nets.max_depth)
+                return self._refusal(
+                    "cap_depth", limit="subagentMaxDepth", value=self._parts.nets.max_depth
+                )
             return self._refusal("no_delegation")
         if arguments.agent not in names:
-            return self._refusal("unknown_agent", agent=arguments.agent,
-                                 agents=", ".join(sorted(names)) or "-")
+            return self._refusal(
+                "unknown_agent", agent=arguments.agent, agents=", ".join(sorted(names)) or "-"
+            )
         return None
 
     def delegable(self, caller: Caller) -> frozenset[str]:
         """Names this caller may delegate to: declared delegable and granted by its policy."""
         return self._parts.personas.delegable_names() & caller.policy.delegates
 
-    async def delegate(
-        self, caller: Caller, call: OpenCall, arguments: tools.Task
-    ) -> ToolResult:
+    async def delegate(self, caller: Caller, call: OpenCall, arguments: tools.Task) -> ToolResult:
         """Admit, run and await one subagent. Its report is fenced: data, not instructions."""
-        admitted = self._parts.nets.admit(caller.depth)
+        if (hit := caller.budget.check()) is not None:
+            return self._refusal("cap_tree", limit=hit.which, value=int(hit.limit))
+        admitted = self._parts.nets.admit(caller.depth, arguments.agent)
         if isinstance(admitted, NetRefusal):
-            return self._refusal(admitted.code, limit=admitted.limit, value=admitted.value)
+            return self._refusal(
+                admitted.code,
+                limit=admitted.limit,
+                value=admitted.value,
+                running=", ".join(admitted.running) or "-",
+            )
+        tracker = _set(self._parts.ports).tracker
+        mark = tracker.mark()
         parent = self._agents[caller.agent_id]
         child = self._start(parent, arguments)
         try:
@@ -70,16 +77,34 @@ class Delegation:
         finally:
             if child.proven_dead:
                 admitted.release(proof_of_death=True)
+        changed = await tracker.changed_since(caller.agent_id, mark)
+        notes = [
+            self._parts.say("changed_since_read", path=one.shown, by=one.by) for one in changed
+        ]
         if arguments.background:
-            report = self._parts.say("background_fallback") + "\n" + report
+            notes.append(self._parts.say("background_fallback"))
         return ToolResult(
             ok=child.caller.outcome is not None and child.caller.outcome.status == "done",
-            code="" if child.caller.outcome is None or child.caller.outcome.status == "done"
+            code=""
+            if child.caller.outcome is None or child.caller.outcome.status == "done"
             else child.caller.outcome.status,
-            text=fence(report),
-            fingerprint=fingerprint(report),
+            text="\n".join([*notes, report]),
+            fingerprint=child.caller.session_id,
         )
 
     def _refusal(self, code: str, **values: object) -> ToolResult:
-        return ToolResult(ok=False, code=code, text=self._parts.say(code, **values),
-                          actor="automaton" if code.startswith("cap_") else "policy")
+        return ToolResult(
+            ok=False,
+            code=code,
+            text=self._parts.say(code, **values),
+            actor="automaton" if code.startswith("cap_") else "policy",
+        )
+
+
+_T = TypeVar("_T")
+
+
+def _set(value: _T | None) -> _T:
+    if value is None:
+        raise RuntimeError("used before it was set")
+    return value

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from rambarde.broker.caller import Caller
+from rambarde.budget import LimitHit, TreeRetries
+from rambarde.errors import ModelError
 from rambarde.models.base import (
     DeltaListener,
     ModelClient,
     ModelReply,
     ModelRequest,
-    RetryBudget,
 )
+from rambarde.models.estimate import estimate_request
 
 
 class Engine:
     """One provider for the whole tree; each request is reserved on all ancestors before it is sent."""
 
-    def __init__(self, client: ModelClient, retries: RetryBudget) -> None:
+    def __init__(self, client: ModelClient, retries: TreeRetries) -> None:
         """`retries` is the tree's; children never multiply them."""
         self._client = client
         self._retries = retries
 
-    async def next_reply(self, caller: Caller, on_delta: DeltaListener) -> ModelReply:
-        """Return the reply to the caller's conversation. Raises ModelError."""
+    async def next_reply(self, caller: Caller, on_delta: DeltaListener) -> ModelReply | LimitHit:
+        """Return the reply to the caller's conversation, or the ceiling that refuses to ask.
+
+        Raises:
+            ModelError: the provider failed; nothing is retried here.
+        """
         request = ModelRequest(
             model=caller.model,
             system=caller.system,
@@ -30,16 +36,24 @@ class Engine:
             temperature=caller.persona.temperature,
             subagent=caller.depth > 0,
         )
-        reservation = caller.budget.reserve_request()
+        estimate = estimate_request(request)
+        reservation = caller.budget.reserve(estimate)
+        if isinstance(reservation, LimitHit):
+            return reservation
         try:
-            reply = await self._client.complete(
-                request, on_delta=on_delta, retries=self._retries
-            )
-        except BaseException:
-            caller.budget.settle_request(reservation, 0)
+            reply = await self._client.complete(request, on_delta=on_delta, retries=self._retries)
+        except ModelError as exc:
+            waited_s = getattr(exc, "waited_s", 0.0)
+            sent = exc.kind != "unreachable"
+            caller.budget.settle(reservation, 0, sent=sent, waited_s=waited_s)
             raise
+        except BaseException:
+            caller.budget.settle(reservation, estimate)
+            raise
+        self._retries.note_success()
         used = reply.usage
-        caller.budget.settle_request(reservation, used.input_tokens + used.output_tokens)
+        caller.budget.settle(
+            reservation, used.input_tokens + used.output_tokens, waited_s=reply.waited_s
+        )
         caller.add_usage(used)
-        caller.rate_wait_s += reply.waited_s
         return reply

@@ -23,6 +23,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import anyio
+import anyio.lowlevel
 
 from rambarde.agents.agent import Agent
 from rambarde.agents.parts import Parts
@@ -33,7 +34,7 @@ from rambarde.broker.serve import serve
 from rambarde.broker.table import Phase
 from rambarde.children.channel import Channel, ChannelClosed
 from rambarde.children.command import kill, wait_dead
-from rambarde.children.zygote import AgentProcess
+from rambarde.children.processes import AgentProcess
 from rambarde.errors import HostError, RambardeError
 from rambarde.events import Event
 from rambarde.policy.compile import compile_agent
@@ -53,7 +54,10 @@ TICK_S = 0.25
 async def run_process(agent: Agent, parts: Parts, ports: Ports) -> None:
     """Run the agent's child until it is gone. Sets the caller's outcome; never raises for it."""
     caller = agent.caller
-    group_paths = parts.cgroups.create(caller.agent_id, caller.policy.limits)
+    limits = caller.policy.limits
+    group_paths = parts.cgroups.create(
+        caller.agent_id, memory_bytes=limits.memory_bytes, processes=limits.processes
+    )
     plan = compile_agent(
         caller.policy,
         parts.space,
@@ -63,6 +67,7 @@ async def run_process(agent: Agent, parts: Parts, ports: Ports) -> None:
         tier=parts.tier,
         kuid=parts.kuids(),
         cgroup_procs=group_paths,
+        environment=parts.environment,
     )
     try:
         with anyio.fail_after(caller.policy.limits.startup_s):
@@ -72,7 +77,7 @@ async def run_process(agent: Agent, parts: Parts, ports: Ports) -> None:
         agent.stop(Outcome("error:sandbox"), error=text)
         parts.cgroups.remove(caller.agent_id)
         return
-    agent.pid, agent.proven_dead = process.pid, False
+    agent.pid, agent.proven_dead, agent.plan = process.pid, False, plan
     channel = Channel(process.read_fd, process.write_fd)
     try:
         await _serve_watched(agent, parts, ports, process, channel)
@@ -94,6 +99,7 @@ async def _serve_watched(
         group.start_soon(until, lambda: _stopped(agent))
         group.start_soon(until, lambda: _died(agent, parts, process))
         group.start_soon(_clock, agent)
+        group.start_soon(_drain, process.log_fd)
 
 
 async def _answer(
@@ -114,9 +120,7 @@ async def _answer(
         agent.stop(Outcome("error:record"), error=exc.message)
 
 
-async def _believe(
-    agent: Agent, parts: Parts, process: AgentProcess, channel: Channel
-) -> None:
+async def _believe(agent: Agent, parts: Parts, process: AgentProcess, channel: Channel) -> None:
     caller = agent.caller
     with anyio.move_on_after(caller.policy.limits.startup_s) as scope:
         hello = await channel.receive()
@@ -141,6 +145,17 @@ async def _believe(
     caller.phase = Phase.RUNNING
 
 
+async def _drain(log_fd: int) -> None:
+    """Read and drop what the agent's process prints: it is never control, and must not block."""
+    while True:
+        await anyio.wait_readable(log_fd)
+        try:
+            if not os.read(log_fd, 64 << 10):
+                return
+        except BlockingIOError:
+            continue
+
+
 async def _stopped(agent: Agent) -> None:
     """Wait for the stop signal, then for the subagents: their reports come before our end."""
     await agent.stop_asked.wait()
@@ -149,7 +164,7 @@ async def _stopped(agent: Agent) -> None:
     with anyio.move_on_after(GRACE_S + EXIT_S):
         for child in agent.children:
             await child.settled.wait()
-        await anyio.sleep(0)
+        await anyio.lowlevel.checkpoint()
 
 
 async def _died(agent: Agent, parts: Parts, process: AgentProcess) -> None:
@@ -171,9 +186,7 @@ async def _clock(agent: Agent) -> None:
             return
 
 
-async def _close(
-    agent: Agent, parts: Parts, process: AgentProcess, channel: Channel
-) -> None:
+async def _close(agent: Agent, parts: Parts, process: AgentProcess, channel: Channel) -> None:
     caller = agent.caller
     knows = caller.phase is Phase.RUNNING and not agent.stop_asked.is_set()
     caller.phase = Phase.CLOSING
@@ -188,11 +201,10 @@ async def _close(
         await wait_dead(process.pidfd)
     agent.proven_dead = not proof.cancelled_caught
     await channel.aclose()
-    process.close()
+    os.close(process.pidfd)
+    os.close(process.log_fd)
     await parts.zygote.release(caller.agent_id)
     parts.cgroups.remove(caller.agent_id)
-    parts.publish(
-        Event("notice", caller.session_id, caller.path, {"dead": agent.proven_dead})
-        if not agent.proven_dead
-        else Event("session/closed", caller.session_id, caller.path, {})
-    )
+    if not agent.proven_dead:
+        text = "its processes are not proven gone: its slot stays taken"
+        parts.publish(Event("notice", caller.session_id, caller.path, {"text": text}))

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rambarde.broker.ports import Ports
-from rambarde.budget import Nets
+from rambarde.budget import Nets, TreeRetries
 from rambarde.children.zygote import Zygote
 from rambarde.clock import Clock
 from rambarde.events import Event
 from rambarde.host.cgroup import Cgroups
 from rambarde.host.facts import HostFacts
 from rambarde.host.workspace import Workspace
-from rambarde.models.base import RetryBudget
 from rambarde.personas import Personas
 from rambarde.sessions.store import Store
 from rambarde.settings import Settings
@@ -31,11 +30,12 @@ class Parts:
     cgroups: Cgroups
     kuids: Callable[[], int]
     clock: Clock
+    environment: Mapping[str, str]
     personas: Personas
     settings: Settings
     store: Store
     nets: Nets
-    retries: RetryBudget
+    retries: TreeRetries
     publish: Callable[[Event], None]
     say: Callable[..., str]
     locale: str

@@ -55,13 +55,16 @@ def _claimed(hello: TellHello, tier: Tier) -> list[str]:
     )
     if any(caps):
         found.append(f"linux caps left: {caps}")
-    if checks.no_new_privs != 1 or checks.seccomp_mode != 2:  # noqa: PLR2004 - prctl(2) values
+    if checks.no_new_privs != 1 or checks.seccomp_mode != 2:
         found.append("no_new_privs or seccomp is not in force")
     if len(checks.open_fds) > _DESCRIPTORS:
         found.append(f"open descriptors: {checks.open_fds}")
-    for act in ("outside_write_errno", "unshare_errno", "socket_errno", "exec_errno"):
-        if getattr(checks, act) not in _FORBIDDEN:
-            found.append(f"{act} is {getattr(checks, act)}: the act was not refused as planned")
+    acts = ("outside_write_errno", "unshare_errno", "socket_errno", "exec_errno")
+    found += [
+        f"{act} is {getattr(checks, act)}: the act was not refused as planned"
+        for act in acts
+        if getattr(checks, act) not in _FORBIDDEN
+    ]
     if tier != "C" and checks.uid == 0:
         found.append("runs as uid 0")
     return found

@@ -6,7 +6,10 @@ session is a journal of its own that names its parent.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import platform
+from typing import TypeVar
 
 import anyio
 
@@ -18,14 +21,16 @@ from rambarde.agents.parts import Parts
 from rambarde.broker.caller import Caller
 from rambarde.broker.catalogue import catalogue
 from rambarde.broker.ports import Ports
-from rambarde.budget import Budget
+from rambarde.budget import Budget, BudgetLimits
+from rambarde.children.watch import Excess, Watched
 from rambarde.events import Event
-from rambarde.ids import AgentId, new_agent_id, new_session_id, new_task_id
+from rambarde.ids import new_agent_id, new_session_id, new_task_id
 from rambarde.loops import LoopWatch
 from rambarde.models.base import UserMessage
 from rambarde.personas import Persona
-from rambarde.policy.model import Policy
+from rambarde.policy.model import Limits, Policy
 from rambarde.policy.narrow import narrow
+from rambarde.policy.show import as_data
 from rambarde.sessions.report import Outcome, build_report
 from rambarde_wire import tools
 
@@ -39,6 +44,7 @@ class Tree:
         self.agents: dict[str, Agent] = {}
         self.root: Agent | None = None
         self._numbers = 0
+        self._names: dict[str, str] = {}
 
     def start_root(self, persona: Persona, policy: Policy, model: str, brief: str) -> Agent:
         """Make the agent of the person's own session; `policy` is already narrowed by its persona."""
@@ -61,11 +67,14 @@ class Tree:
         parts = self._parts
         depth = 0 if parent is None else parent.caller.depth + 1
         self._numbers += 1
-        path = "root" if parent is None else (
-            f"{parent.caller.path}/{persona.name}#{self._numbers - 1}"
+        path = (
+            "root"
+            if parent is None
+            else (f"{parent.caller.path}/{persona.name}#{self._numbers - 1}")
         )
         session_id = new_session_id(parts.clock.wall_at())
         agent_id = new_agent_id()
+        self._names[agent_id] = path
         journal = parts.store.create(
             session_id,
             {
@@ -101,11 +110,12 @@ class Tree:
             ),
             catalogue=catalogue(policy.tools, offers),
             budget=Budget(
-                policy.limits,
-                clock=parts.clock,
+                path,
+                budget_limits(policy.limits, is_root=parent is None),
+                parts.clock,
                 parent=parent.caller.budget if parent else None,
             ),
-            loops=LoopWatch(parts.settings.loops),
+            loops=LoopWatch(parts.settings.loops, workspace=parts.space.shown),
             journal=journal,
         )
         return Agent(caller, new_task_id(), parent, brief)
@@ -118,6 +128,38 @@ class Tree:
         names = personas.delegable_names() & policy.delegates
         return {name: personas.get(name).description for name in names}
 
+    def watched(self) -> dict[str, Watched]:
+        """Return what the watch of memory and processes looks at: every living agent."""
+        return {
+            agent_id: Watched(
+                [agent.pid, *agent.command_pids],
+                agent.caller.policy.limits.memory_bytes,
+                agent.caller.policy.limits.processes,
+            )
+            for agent_id, agent in self.agents.items()
+            if agent.pid
+        }
+
+    def on_excess(self, excess: Excess) -> None:
+        """End the agent that took too much; the root when it is the file system they share."""
+        agent = self.agents.get(excess.agent_id) or self.root
+        if agent is None:
+            return
+        which = {"memory": "error:memory", "processes": "limit:processes"}
+        status = which.get(excess.reason, f"limit:{excess.reason}")
+        text = f"{excess.reason}: {excess.measured} measured, the bound is {excess.bound}"
+        agent.stop(Outcome(status), error=text)
+
+    def note_write(self, agent_id: str, path: bytes) -> None:
+        """Tell the loop rules of all others that a file they may have read was written."""
+        for other_id, other in self.agents.items():
+            if other_id != agent_id:
+                other.caller.loops.external_write(path)
+
+    def name_of(self, agent_id: str) -> str:
+        """Return an agent's path as others are told it."""
+        return self._names.get(agent_id, agent_id)
+
     async def live(self, agent: Agent) -> str:
         """Run one agent to the proof of its death; return its report, marked when it was cut."""
         parts, caller = self._parts, agent.caller
@@ -127,8 +169,11 @@ class Tree:
         message = UserMessage(agent.brief)
         caller.messages.append(message)
         caller.journal.write_message(message)
-        self._publish(agent, "task/started" if agent.parent else "session/started",
-                      {"agent": caller.persona.name, "depth": caller.depth})
+        self._publish(
+            agent,
+            "task/started" if agent.parent else "session/started",
+            {"agent": caller.persona.name, "depth": caller.depth},
+        )
         try:
             await run_process(agent, parts, ports)
         finally:
@@ -142,6 +187,7 @@ class Tree:
         outcome = _set(caller.outcome)
         agent.duration_s = parts.clock.monotonic_s() - agent.started_s
         ports.tracker.abandon(caller.agent_id)
+        caller.budget.close()
         ports.approvals.cancel(caller.agent_id)
         report = build_report(
             outcome=outcome,
@@ -151,23 +197,24 @@ class Tree:
             actions=caller.actions,
             tokens=caller.usage.input_tokens + caller.usage.output_tokens,
             duration_s=agent.duration_s,
-            files_written=self.files_written(agent),
+            files_written=await self.files_written(agent),
             refused=[denial.tool for denial in caller.denials],
             session_id=caller.session_id,
             agent=caller.persona.name,
             locale=parts.locale,
             limit_chars=caller.policy.limits.report_chars,
         )
-        caller.journal.write("end", self.ending(agent))
+        ending = await self.ending(agent)
+        caller.journal.write("end", ending)
         await caller.journal.settle()
         caller.journal.close()
         self.agents.pop(caller.agent_id, None)
         agent.settled.set()
-        self._publish(agent, "task/settled" if agent.parent else "session/ended",
-                      self.ending(agent))
+        kind = "task/settled" if agent.parent else "session/ended"
+        self._publish(agent, kind, ending)
         return report
 
-    def ending(self, agent: Agent) -> dict[str, object]:
+    async def ending(self, agent: Agent) -> dict[str, object]:
         """Return how an agent's life ended, as JSON values."""
         caller = agent.caller
         return {
@@ -179,7 +226,7 @@ class Tree:
             "error": caller.error_text,
             "actions": caller.actions,
             "duration_ms": round(agent.duration_s * 1000),
-            "files_written": self.files_written(agent),
+            "files_written": await self.files_written(agent),
             "model_requests": caller.model_requests,
             "input_tokens": caller.usage.input_tokens,
             "output_tokens": caller.usage.output_tokens,
@@ -187,29 +234,42 @@ class Tree:
             "proven_dead": agent.proven_dead,
         }
 
-    def files_written(self, agent: Agent) -> list[str]:
-        """Return paths this agent and its descendants wrote by tools, relative to the workspace."""
-        ports = _set(self._parts.ports)
-        written: set[str] = set()
-        for one in (agent, *agent.descendants()):
-            written |= set(ports.tracker.files_written(AgentId(one.caller.agent_id)))
-        return sorted(written)
+    async def files_written(self, agent: Agent) -> list[str]:
+        """Return paths this agent and its descendants wrote by tools and that are there now.
+
+        From the supervisor's record of writes, compared with the tree; relative to the workspace.
+        A file whose content is again what it was is not listed.
+        """
+        below = {one.caller.agent_id for one in agent.descendants()}
+        written = await _set(self._parts.ports).tracker.files_written(agent.caller.agent_id, below)
+        return [one.shown for one in written if one.before != one.after or not one.stands]
 
     def _publish(self, agent: Agent, kind: str, data: dict[str, object]) -> None:
         caller = agent.caller
         self._parts.publish(Event(kind, caller.session_id, caller.path, data))
 
 
+def budget_limits(limits: Limits, *, is_root: bool) -> BudgetLimits:
+    """Return the bounds of one agent; the ceilings of the tree are declared by its root alone."""
+    return BudgetLimits(
+        actions=limits.max_actions,
+        duration_s=limits.max_duration_s,
+        stall_s=limits.stall_s,
+        tree_requests=limits.tree_model_requests if is_root else None,
+        tree_tokens=limits.tree_tokens if is_root else None,
+    )
+
+
 def policy_hash(policy: Policy) -> str:
     """Return the SHA-256 of a policy's canonical form; equal policies have equal hashes."""
-    import hashlib
-
-    from rambarde.policy.explain import canonical
-
-    return hashlib.sha256(canonical(policy)).hexdigest()
+    text = json.dumps(as_data(policy), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _set[T](value: T | None) -> T:
+_T = TypeVar("_T")
+
+
+def _set(value: _T | None) -> _T:
     if value is None:
         raise RuntimeError("used before it was set")
     return value

@@ -35,9 +35,7 @@ def _check_path(claimed_path: bytes) -> bytes:
     return claimed_path
 
 
-async def answer_write(
-    ask: frames.AskWrite, caller: Caller, ports: Ports
-) -> frames.ReplyWrite:
+async def answer_write(ask: frames.AskWrite, caller: Caller, ports: Ports) -> frames.ReplyWrite:
     """Decide whether the call may replace this file now; holds the path's lock until told.
 
     Trusts:
@@ -65,13 +63,15 @@ async def note_wrote(tell: frames.TellWrote, caller: Caller, ports: Ports) -> No
     _own_call(caller, tell.call_id, _WRITERS)
     path = _check_path(tell.claimed_path)
     sha256 = _check_hash(tell.claimed_sha256)
-    await ports.tracker.note_wrote(caller.agent_id, path, sha256)
+    if not await ports.tracker.note_wrote(caller.agent_id, path, sha256):
+        raise BreachError("a write that was not allowed")
     if sha256:
+        ports.wrote(caller.agent_id, path)
         caller.journal.write(
             "wrote",
             {
                 "call_id": tell.call_id,
-                "path": path.decode(errors="backslashreplace"),
+                "path": path,
                 "sha256": sha256,
                 "diff": ports.redactor.text(tell.claimed_diff[: 64 << 10]),
             },

@@ -9,6 +9,7 @@ from __future__ import annotations
 from rambarde.broker.caller import Caller, Denial, OpenCall, ToolResult
 from rambarde.broker.judge import judge_calls
 from rambarde.broker.ports import Ports
+from rambarde.budget import LimitHit
 from rambarde.errors import ModelError
 from rambarde.events import Event
 from rambarde.loops import LoopNews
@@ -18,9 +19,7 @@ from rambarde_wire import frames
 from rambarde_wire.frames import BreachError
 
 
-async def answer_turn(
-    ask: frames.AskTurn, caller: Caller, ports: Ports
-) -> frames.ReplyTurn:
+async def answer_turn(ask: frames.AskTurn, caller: Caller, ports: Ports) -> frames.ReplyTurn:
     """Return the next turn's calls, or the end.
 
     Raises:
@@ -35,8 +34,9 @@ async def answer_turn(
     while caller.outcome is None:
         calls = await _next_calls(caller, ports)
         if any(call.result is None for call in calls):
-            return frames.ReplyTurn(ended=False, calls=[_handed(call) for call in calls
-                                                        if call.result is None])
+            return frames.ReplyTurn(
+                ended=False, calls=[_handed(call) for call in calls if call.result is None]
+            )
         _fold_results(caller, ports)
     return frames.ReplyTurn(ended=True, calls=[])
 
@@ -77,11 +77,15 @@ async def _ask_model(caller: Caller, ports: Ports) -> ModelReply | None:
     caller.open_calls = {}
     ports.publish(Event("model/started", caller.session_id, caller.path, {"turn": caller.turn}))
     try:
-        return await ports.models.next_reply(caller, on_delta)
+        reply = await ports.models.next_reply(caller, on_delta)
     except ModelError as exc:
         caller.last_text = ports.redactor.text(caller.last_text)
         caller.end(Outcome("error:model"), error=ports.redactor.text(exc.message))
         return None
+    if isinstance(reply, LimitHit):
+        caller.end(Outcome(f"limit:{reply.which}"), error=str(reply))
+        return None
+    return reply
 
 
 def _say(caller: Caller, reply: ModelReply, ports: Ports) -> None:
@@ -92,8 +96,12 @@ def _say(caller: Caller, reply: ModelReply, ports: Ports) -> None:
     caller.messages.append(message)
     caller.journal.write_message(message, usage=reply.usage, finish_reason=reply.finish_reason)
     ports.publish(
-        Event("model/settled", caller.session_id, caller.path,
-              {"text": text, "calls": len(reply.calls)})
+        Event(
+            "model/settled",
+            caller.session_id,
+            caller.path,
+            {"text": text, "calls": len(reply.calls)},
+        )
     )
 
 
@@ -137,9 +145,9 @@ def _fold_results(caller: Caller, ports: Ports) -> None:
             caller.turn,
             call.tool,
             call.arguments if result.code != "bad_arguments" else call.wrote.arguments.encode(),
-            ok=result.ok,
-            code=result.code,
-            fingerprint=result.fingerprint,
+            result.ok,
+            result.code,
+            result.fingerprint,
             reads=frozenset(call.reads),
             net_refusal=result.code.startswith("cap_"),
         )

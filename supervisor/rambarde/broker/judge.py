@@ -52,7 +52,7 @@ async def _judge(
     hit = caller.budget.spend_action()
     if hit is not None:
         caller.ending = Outcome("limit:actions")
-        return _refusal(ports, "action_budget", limit=hit.limit, actor="automaton")
+        return _refusal(ports, "action_budget", limit=int(hit.limit), actor="automaton")
     caller.actions += 1
     granted = names_of(caller.catalogue)
     if call.tool not in tools.TOOLS or (call.tool not in granted and call.tool != "Task"):

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from rambarde.approvals import Approvals
 from rambarde.broker.caller import Caller, OpenCall, ToolResult
+from rambarde.budget import LimitHit
 from rambarde.children.command import CommandResult
 from rambarde.events import Event
 from rambarde.models.base import DeltaListener, ModelReply
@@ -22,8 +23,12 @@ from rambarde_wire import tools
 class Models(Protocol):
     """The way to the model: gate, retries and reservation are behind it."""
 
-    async def next_reply(self, caller: Caller, on_delta: DeltaListener) -> ModelReply:
-        """Return the model's next reply to the caller's conversation. Raises ModelError."""
+    async def next_reply(self, caller: Caller, on_delta: DeltaListener) -> ModelReply | LimitHit:
+        """Return the next reply to the caller's conversation, or the ceiling that refuses to ask.
+
+        Raises:
+            ModelError: the provider failed; the caller's run ends with it.
+        """
         ...
 
 
@@ -60,5 +65,7 @@ class Ports:
     publish: Callable[[Event], None]
     say: Callable[..., str]
     """`say(code, **values)`: a text of messages/ in the session's language."""
+    wrote: Callable[[str, bytes], None]
+    """Told that an agent wrote a path: calls of others that read it may be made again."""
     rg: bytes
     """ripgrep as seen inside the sandbox."""

@@ -1,0 +1,1 @@
+"""One-shot runs: progress on a terminal, JSON for scripts. Trusted side."""

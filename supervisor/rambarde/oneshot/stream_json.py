@@ -6,7 +6,7 @@ One object a line: `system/init` first, `assistant` and `user` messages with `pa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from rambarde.events import Event
 
@@ -16,7 +16,9 @@ _TASK_WORDS = {"done": "completed", "interrupted": "stopped"}
 class StreamJson:
     """A listener that hands each projected object to `emit`."""
 
-    def __init__(self, emit: Callable[[dict[str, object]], None], head: dict[str, object]) -> None:
+    def __init__(
+        self, emit: Callable[[dict[str, object]], None], head: Mapping[str, object]
+    ) -> None:
         """`head` holds what `system/init` tells: cwd, model, tools, session, tier."""
         self._emit = emit
         self._head = head

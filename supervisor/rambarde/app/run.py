@@ -1,0 +1,294 @@
+"""One task from prompt to result: joins every part and owns the outermost task group. Trusted side."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import anyio
+
+from rambarde.agents.agent import Agent
+from rambarde.agents.commands import Commands
+from rambarde.agents.delegation import Delegation
+from rambarde.agents.engine import Engine
+from rambarde.agents.parts import Parts
+from rambarde.agents.tree import Tree
+from rambarde.app.ground import (
+    ZYGOTE_ENVIRONMENT,
+    Ground,
+    check_installation,
+    choose_engine,
+    find_ground,
+    find_persona,
+    git_identity,
+    make_redactor,
+    read_key,
+    root_policy,
+)
+from rambarde.approvals import Approvals
+from rambarde.broker.ports import Ports
+from rambarde.budget import Nets, TreeRetries
+from rambarde.children.watch import Watch
+from rambarde.children.zygote import Zygote
+from rambarde.clock import HostClock
+from rambarde.events import Event, Listener
+from rambarde.host.cgroup import Cgroups
+from rambarde.host.digest import WorkspaceDigest
+from rambarde.host.snapshot import changed_paths, take_snapshot
+from rambarde.models.base import ModelClient
+from rambarde.models.choose import EngineChoice, open_model
+from rambarde.oneshot.result import RunResult
+from rambarde.personas import Persona
+from rambarde.policy.compile import RG_INSIDE, compile_setup
+from rambarde.policy.model import Policy
+from rambarde.redact import Redactor
+from rambarde.sessions.report import Outcome
+from rambarde.sessions.store import Store
+from rambarde.texts import text
+from rambarde.tracker import ReadTracker
+from rambarde_wire.orders import Tier
+
+_FIRST_KUID = 2_000_000_000
+_KUIDS = 100_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What a person asks for on the command line; None where nothing was said."""
+
+    prompt: str
+    environment: Mapping[str, str]
+    repo: str = "."
+    sets: Sequence[str] = ()
+    tier: Tier | None = None
+    agent: str = "general"
+    plan: bool = False
+    engine: str | None = None
+    model: str | None = None
+    key_file: str | None = None
+    max_actions: int | None = None
+    max_duration: float | None = None
+    allowed: str | None = None
+    disallowed: str | None = None
+    ephemeral: bool = False
+    lang: str | None = None
+
+
+def run_task(request: RunRequest, listeners: Sequence[Listener]) -> RunResult:
+    """Run one task; returns when every process of it is gone.
+
+    Raises:
+        RambardeError: before anything was started; afterwards every end is in the result.
+    """
+    ground = find_ground(request.repo, request.environment, request.sets, request.tier)
+    persona = find_persona(ground, request.agent)
+    policy = root_policy(
+        ground,
+        persona,
+        plan=request.plan,
+        max_actions=request.max_actions,
+        max_duration=request.max_duration,
+        allowed=request.allowed,
+        disallowed=request.disallowed,
+    )
+    check_installation(ground, writable=policy.writable)
+    choice = choose_engine(ground, request.engine)
+    zygote = Zygote.start(
+        compile_setup(
+            ground.space,
+            ground.facts,
+            supervisor_pid=os.getpid(),
+            tier=ground.tier,
+            git_config=git_identity(),
+        ),
+        environment=ZYGOTE_ENVIRONMENT,
+    )
+    key = read_key(ground, choice, request.key_file)
+    redactor = make_redactor(ground, key)
+    run = _Run(request, ground, zygote, redactor, listeners)
+    return anyio.run(run.main, persona, policy, choice, key)
+
+
+class _Run:
+    """One run; its parts live as long as `main`."""
+
+    def __init__(
+        self,
+        request: RunRequest,
+        ground: Ground,
+        zygote: Zygote,
+        redactor: Redactor,
+        listeners: Sequence[Listener],
+    ) -> None:
+        self._request = request
+        self._ground = ground
+        self._zygote = zygote
+        self._redactor = redactor
+        self._listeners = listeners
+        self._signal = 0
+        self._lost: list[str] = []
+        self._locale = request.lang or ground.locale
+
+    async def main(
+        self, persona: Persona, policy: Policy, choice: EngineChoice, key: str | None
+    ) -> RunResult:
+        """Start the zygote's side, run the root agent, gather the result."""
+        request, ground = self._request, self._ground
+        try:
+            await self._zygote.wait_ready()
+            client = open_model(
+                choice, key=key, model=request.model or ground.settings.model.model or ""
+            )
+            parts = self._parts()
+            self._lost = [
+                f"session {one.session_id} was lost: its process died"
+                for one in parts.store.mark_lost()
+            ]
+            tree = Tree(parts)
+            self._join(parts, tree, client)
+            root = tree.start_root(
+                persona, policy, request.model or ground.settings.model.model or "", request.prompt
+            )
+            before = await anyio.to_thread.run_sync(take_snapshot, ground.space.root)
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._watch_signals, root)
+                group.start_soon(self._watch_masks, parts, tree)
+                watch = Watch(
+                    tree.watched,
+                    tree.on_excess,
+                    workspace=ground.space.root,
+                    disk_free_bytes=policy.limits.disk_free_bytes,
+                )
+                group.start_soon(watch.run)
+                self._zygote.on_death = lambda why: root.stop(Outcome("error:sandbox"), error=why)
+                report = await tree.live(root)
+                group.cancel_scope.cancel()
+            changed = await anyio.to_thread.run_sync(changed_paths, ground.space.root, before)
+            result = await self._result(tree, root, report, changed)
+            await client.aclose()
+            if request.ephemeral:
+                parts.store.remove_tree(root.caller.session_id)
+            return result
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._zygote.aclose()
+
+    def _parts(self) -> Parts:
+        ground = self._ground
+        execution = ground.settings.execution
+        return Parts(
+            zygote=self._zygote,
+            space=ground.space,
+            facts=ground.facts,
+            tier=ground.tier,
+            cgroups=Cgroups(ground.facts, f"rambarde-{os.getpid()}"),
+            kuids=lambda: _FIRST_KUID + secrets.randbelow(_KUIDS),
+            clock=HostClock(),
+            environment=ground.environment,
+            personas=ground.personas,
+            settings=ground.settings,
+            store=Store(os.path.join(ground.state_folder, "sessions"), redact=self._redactor.text),
+            nets=Nets(
+                execution.subagentMaxDepth,
+                execution.subagentMaxPerSession,
+                execution.subagentMaxConcurrent,
+            ),
+            retries=TreeRetries(),
+            publish=self._publish,
+            say=self._say,
+            locale=self._locale,
+        )
+
+    def _join(self, parts: Parts, tree: Tree, client: ModelClient) -> None:
+        space = self._ground.space
+        parts.ports = Ports(
+            models=Engine(client, parts.retries),
+            commands=Commands(parts, self._redactor, tree.agents),
+            delegations=Delegation(parts, tree.agents, tree.start_child, tree.live),
+            approvals=Approvals(None),
+            tracker=ReadTracker(
+                space.root,
+                WorkspaceDigest(os.open(space.root, os.O_PATH | os.O_CLOEXEC)),
+                name_of=tree.name_of,
+            ),
+            redactor=self._redactor,
+            publish=self._publish,
+            say=self._say,
+            wrote=tree.note_write,
+            rg=RG_INSIDE,
+        )
+
+    def _say(self, code: str, **values: object) -> str:
+        return text(code, self._locale, **values)
+
+    def _publish(self, event: Event) -> None:
+        for listener in self._listeners:
+            listener(event)
+
+    async def _watch_signals(self, root: Agent) -> None:
+        """The first signal interrupts the run, which then ends by itself; a second one kills."""
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as received:
+            async for number in received:
+                if self._signal:
+                    await self._zygote.aclose()
+                self._signal = int(number)
+                root.stop(Outcome("interrupted"), error=signal.Signals(number).name)
+
+    async def _watch_masks(self, parts: Parts, tree: Tree) -> None:
+        """A masked path that was replaced on the host is masked again inside the living children."""
+        from rambarde.host.masks import MaskWatch
+
+        watch = MaskWatch(self._ground.space)
+        while True:
+            await anyio.sleep(0.5)
+            if replaced := watch.replaced():
+                for agent_id in list(tree.agents):
+                    await parts.zygote.remask(agent_id, replaced)
+
+    async def _result(
+        self, tree: Tree, root: Agent, report: str, changed: Sequence[str]
+    ) -> RunResult:
+        caller = root.caller
+        ending = await tree.ending(root)
+        below = [await tree.ending(agent) for agent in root.descendants()]
+        status = str(ending["status"])
+        return RunResult(
+            session_id=caller.session_id,
+            status=status,
+            text=caller.final_text if status == "done" else caller.last_text,
+            error=caller.error_text,
+            num_turns=caller.turn,
+            duration_ms=int(str(ending["duration_ms"])),
+            usage=_usage(ending, below),
+            denials=_denials(root),
+            files_written=tuple(str(one) for one in _listed(ending["files_written"])),
+            files_changed=tuple(changed),
+            subagents=tuple(below),
+            record=caller.journal.path,
+            notices=(*self._ground.notices, *self._lost),
+            signal=self._signal if self._signal != signal.SIGINT else 0,
+        )
+
+
+def _listed(value: object) -> list[object]:
+    return list(value) if isinstance(value, list) else []
+
+
+def _denials(root: Agent) -> tuple[dict[str, str], ...]:
+    return tuple(
+        {"agent": one.agent, "tool": one.tool, "code": one.code, "actor": one.actor}
+        for agent in (root, *root.descendants())
+        for one in agent.caller.denials
+    )
+
+
+def _usage(
+    ending: Mapping[str, object], below: Sequence[Mapping[str, object]]
+) -> dict[str, object]:
+    names = ("input_tokens", "output_tokens", "model_requests", "rate_wait_ms")
+    own: dict[str, object] = {name: ending[name] for name in names}
+    own["subagent"] = {name: sum(int(str(one[name])) for one in below) for name in names}
+    return own

@@ -1,0 +1,40 @@
+"""Which tier this host can be asked for, and why not a better one. Trusted side. Pure.
+
+Only what facts can decide is decided here; whether the kernel gives the namespaces shows when the
+zygote makes its trial child. A tier is never stepped down by the program.
+"""
+
+from __future__ import annotations
+
+from rambarde.errors import SandboxUnavailable
+from rambarde.host.facts import HostFacts
+from rambarde_wire.orders import Tier
+
+LEAST_LANDLOCK: dict[Tier, int] = {"A": 3, "A-proc": 3, "B": 4, "C": 6}
+"""Landlock ABI: 3 truncation; 4 TCP, which B needs in place of a net namespace; 6 scopes."""
+MACHINES = frozenset({"x86_64", "aarch64"})
+
+
+def check_tier(facts: HostFacts, tier: Tier) -> None:
+    """Raise SandboxUnavailable when the facts alone rule the tier out."""
+    if facts.machine not in MACHINES:
+        raise SandboxUnavailable(
+            f"no system call table for {facts.machine}",
+            advice="rambarde runs on x86_64 and aarch64.",
+        )
+    if not facts.seccomp:
+        raise SandboxUnavailable(
+            "this kernel has no seccomp filters", advice="Use a kernel with CONFIG_SECCOMP_FILTER."
+        )
+    least = LEAST_LANDLOCK[tier]
+    if facts.landlock_abi < least:
+        raise SandboxUnavailable(
+            f"tier {tier} needs Landlock ABI {least}; this kernel ({facts.kernel}) has"
+            f" {facts.landlock_abi or 'none'}",
+            advice="Use Linux 6.2 or newer (6.12 for tier C) with landlock in the lsm= list.",
+        )
+    if tier == "C" and facts.is_root:
+        raise SandboxUnavailable(
+            "tier C does not hold for root: without a user namespace its uid is the machine's",
+            advice="Start rambarde as an ordinary user, or use tier A.",
+        )

@@ -1,0 +1,110 @@
+"""The template root of a session: what of the system children see, read-only. Trusted side.
+
+The template is made once by the zygote and holds nothing of the person: programs, libraries, a few
+files of /etc, generated identity files, harmless devices. Everything else of the host is absent,
+which is stronger than forbidden.
+
+Source: hier(7), pivot_root(2); systemd-resolved's /etc/resolv.conf is a link into /run, so ours is
+generated.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from rambarde.host.facts import HostFacts
+from rambarde.host.workspace import Workspace
+from rambarde_wire.orders import Entry
+
+RG_INSIDE = b"/rambarde/bin/rg"
+HOME_INSIDE = b"/home/agent"
+HOSTNAME = b"rambarde"
+
+_ROOT_LINKS = (b"/bin", b"/sbin", b"/lib", b"/lib32", b"/lib64", b"/libx32")
+_TREES = (b"/usr", b"/opt", b"/nix")
+_ETC = (
+    b"alternatives", b"bash.bashrc", b"ca-certificates", b"ca-certificates.conf", b"crypto-policies",
+    b"debian_version", b"fonts", b"host.conf", b"inputrc", b"java-17-openjdk", b"ld.so.cache",
+    b"ld.so.conf", b"ld.so.conf.d", b"localtime", b"locale.alias", b"magic", b"mime.types",
+    b"nsswitch.conf", b"os-release", b"pki", b"profile", b"profile.d", b"protocols", b"python3",
+    b"python3.11", b"services", b"ssl", b"terminfo", b"timezone",
+)  # fmt: skip
+_DEVICES = (b"null", b"zero", b"full", b"random", b"urandom")
+_MACHINE_ID = b"0" * 31 + b"1\n"
+
+
+def template_entries(
+    space: Workspace, facts: HostFacts, *, inner_uid: int, inner_gid: int, git_config: bytes
+) -> list[Entry]:
+    """Return the entries of the template, parents before children.
+
+    Args:
+        space: interpreters that virtual environments of the workspace point to, and links that
+            spell its path otherwise.
+        facts: our own interpreter's prefix and ripgrep.
+        inner_uid: the uid a child sees as its own; named `agent` inside.
+        inner_gid: likewise.
+        git_config: the generated ~/.gitconfig, identity only.
+    """
+    entries = [Entry("tree", path, path) for path in _TREES if os.path.isdir(path)]
+    entries += _root_links()
+    entries += [_etc_entry(name) for name in _ETC if os.path.lexists(b"/etc/" + name)]
+    entries += _generated(inner_uid, inner_gid)
+    entries += [Entry("device", b"/dev/" + name, b"/dev/" + name) for name in _DEVICES]
+    entries += [
+        Entry("symlink", b"/dev/fd", b"/proc/self/fd"),
+        Entry("symlink", b"/dev/stdin", b"/proc/self/fd/0"),
+        Entry("symlink", b"/dev/stdout", b"/proc/self/fd/1"),
+        Entry("symlink", b"/dev/stderr", b"/proc/self/fd/2"),
+        Entry("symlink", b"/dev/ptmx", b"pts/ptmx"),
+        Entry("text", b"/etc/gitconfig", git_config),
+    ]
+    if facts.rg:
+        entries.append(Entry("file", RG_INSIDE, os.path.realpath(os.fsencode(facts.rg))))
+    entries += _interpreters(space, facts)
+    entries += [Entry("symlink", link, target) for link, target in space.aliases]
+    return entries
+
+
+def _root_links() -> Iterable[Entry]:
+    """Merged-usr systems link /bin into /usr; split ones have directories of their own."""
+    for path in _ROOT_LINKS:
+        if os.path.islink(path):
+            yield Entry("symlink", path, os.readlink(path))
+        elif os.path.isdir(path):
+            yield Entry("tree", path, path)
+
+
+def _etc_entry(name: bytes) -> Entry:
+    path = b"/etc/" + name
+    if os.path.islink(path) and os.path.realpath(path).startswith(b"/usr/"):
+        return Entry("symlink", path, os.readlink(path))
+    real = os.path.realpath(path)
+    return Entry("tree" if os.path.isdir(real) else "file", path, real)
+
+
+def _generated(uid: int, gid: int) -> Iterable[Entry]:
+    passwd = (
+        b"root:x:0:0:root:/root:/usr/sbin/nologin\n"
+        b"agent:x:%d:%d:agent:/home/agent:/bin/bash\n"
+        b"nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n" % (uid, gid)
+    )
+    group = b"root:x:0:\nagent:x:%d:\nnogroup:x:65534:\n" % gid
+    yield Entry("text", b"/etc/passwd", passwd)
+    yield Entry("text", b"/etc/group", group)
+    yield Entry("text", b"/etc/hosts", b"127.0.0.1 localhost rambarde\n::1 localhost\n")
+    yield Entry("text", b"/etc/hostname", HOSTNAME + b"\n")
+    yield Entry("text", b"/etc/resolv.conf", b"")
+    yield Entry("text", b"/etc/machine-id", _MACHINE_ID)
+
+
+def _interpreters(space: Workspace, facts: HostFacts) -> Iterable[Entry]:
+    """Interpreters outside /usr: ours, and every hop of the workspace's virtual environments."""
+    shown = set(_TREES)
+    for path in sorted({*space.interpreters, os.fsencode(facts.prefix)}):
+        inside = any(path == tree or path.startswith(tree + b"/") for tree in shown)
+        in_workspace = (path + b"/").startswith(space.root + b"/")
+        if not inside and not in_workspace and os.path.isdir(path):
+            shown.add(path)
+            yield Entry("tree", path, path)
