@@ -78,6 +78,8 @@ main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
 """
 _ANSWER_BYTES = 64 << 10
 _KEPT_ENDS = 512
+_ANSWER_S = 30.0
+"""A zygote that is stopped or hangs longer is killed: nobody waits for it for ever."""
 
 
 class Zygote:
@@ -147,7 +149,14 @@ class Zygote:
         finally:
             theirs.close()
         zygote = cls(process, ours, log_fd)
-        zygote._send_nowait(setup, [])
+        try:
+            zygote._send_nowait(setup, [])
+        except HostError:
+            process.kill()
+            process.wait()
+            ours.close()
+            os.close(log_fd)
+            raise
         ours.setblocking(False)
         return zygote
 
@@ -298,7 +307,12 @@ class Zygote:
         number = getattr(order, "request_id", 0)
         try:
             await self._send(order, fds)
-            answer, fd = await waiting
+            async with asyncio.timeout(_ANSWER_S):
+                answer, fd = await waiting
+        except TimeoutError:
+            self._process.kill()
+            self._die(f"the zygote did not answer within {_ANSWER_S:.0f} s and was killed")
+            raise HostError(self._death) from None
         except asyncio.CancelledError:
             # The process may yet be made: whoever asked is gone, so it must be too.
             if waiting.done() and not waiting.cancelled() and waiting.exception() is None:
