@@ -14,7 +14,8 @@ The order is fixed, each step needs what the next one takes away:
  7. resource limits; linux caps, all sets, behind locked secure bits; no_new_privs;
  8. wait until the zygote has opened the namespaces for later commands; then not dumpable;
  9. Landlock, after all mounts, which it forbids;
-10. descriptors: 0 to 2 and the two pipes, all else closed; environment; seccomp, last;
+10. descriptors: 0 to 2 and the two pipes, all else closed; seccomp, last (the environment is
+    empty since the zygote's start and stays so: an agent execs nothing that would read one);
 11. try to break out, and say in the first frame what came of it.
 
 A step that fails is told in a TellFault and the process ends. Nothing is skipped, and no weaker
@@ -254,8 +255,6 @@ def _seal(birth: Birth) -> None:
     sys_.prctl(sys_.PR_SET_DUMPABLE, 0, step="dumpable")
     seal_files(plan.landlock)
     _keep_only_pipes(birth)
-    if plan.environment:
-        os.environ.update(plan.environment)
     sys_.seccomp_seal(plan.seccomp)
 
 
