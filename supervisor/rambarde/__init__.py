@@ -1,3 +1,3 @@
-"""rambarde: agents and subagents as sandboxed processes under one supervisor. Nothing runs on import."""
+"""Agents and subagents as sandboxed processes under one supervisor. Nothing runs on import."""
 
 __version__ = "0.1.0"

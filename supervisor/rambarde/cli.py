@@ -247,7 +247,10 @@ def _demo(words: str | None, **options: Any) -> int:
 )
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def _exec(command: tuple[str, ...], as_json: bool, **options: Any) -> int:
-    """Run any program under the same sandbox, clock and limits: rambarde exec -- CMD …"""
+    """Run any program under the same sandbox, clock and limits.
+
+    Write it behind a double dash: rambarde exec -- pytest -q
+    """
     from rambarde.app.execute import ExecRequest, run_exec
 
     result = run_exec(ExecRequest(command=command, environment=_environment(), **options))

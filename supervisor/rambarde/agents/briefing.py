@@ -25,12 +25,13 @@ def system_prompt(
         persona.prompt.strip(),
         "",
         "# Machine",
-        f"System: {machine}. Working directory and workspace: {workspace}. Relative paths start there.",
+        f"System: {machine}. Workspace and working directory: {workspace}; relative paths start"
+        " there.",
         "You work in a sandbox: no network, no secrets, no system folders; only the workspace,"
         " /tmp and your home are writable."
         if policy.writable
-        else "You work in a sandbox: no network, no secrets; the workspace is read-only, enforced by"
-        " the kernel. Only /tmp and your home are writable.",
+        else "You work in a sandbox: no network, no secrets; the workspace is read-only, enforced"
+        " by the kernel. Only /tmp and your home are writable.",
         "A refusal says why and what to do instead; saying the same in other words does not help.",
     ]
     if is_subagent:

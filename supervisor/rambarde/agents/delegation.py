@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from rambarde.agents.agent import Agent
 from rambarde.agents.parts import Parts
-from rambarde.broker.caller import Caller, OpenCall, ToolResult
+from rambarde.broker.caller import Caller, ToolResult
 from rambarde.broker.catalogue import names_of
 from rambarde.budget import NetRefusal
 from rambarde_wire import tools
@@ -56,7 +56,7 @@ class Delegation:
         """Names this caller may delegate to: declared delegable and granted by its policy."""
         return self._parts.personas.delegable_names() & caller.policy.delegates
 
-    async def delegate(self, caller: Caller, call: OpenCall, arguments: tools.Task) -> ToolResult:
+    async def delegate(self, caller: Caller, arguments: tools.Task) -> ToolResult:
         """Admit, run and await one subagent. Its report is fenced: data, not instructions."""
         if (hit := caller.budget.check()) is not None:
             return self._refusal("cap_tree", limit=hit.which, value=int(hit.limit))

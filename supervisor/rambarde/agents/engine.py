@@ -15,7 +15,7 @@ from rambarde.models.estimate import estimate_request
 
 
 class Engine:
-    """One provider for the whole tree; each request is reserved on all ancestors before it is sent."""
+    """One provider for the whole tree; a request is reserved on all ancestors before it is sent."""
 
     def __init__(self, client: ModelClient, retries: TreeRetries) -> None:
         """`retries` is the tree's; children never multiply them."""

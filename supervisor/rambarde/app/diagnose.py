@@ -1,7 +1,7 @@
 """`rambarde doctor`: what this machine can enforce, found by doing. Trusted side.
 
-For each tier a zygote is started over an empty folder and makes a whole trial child; what the kernel
-refused is named with its step. Nothing of the workspace is touched.
+For each tier a zygote is started over an empty folder and makes a whole trial child; what the
+kernel refused is named with its step. Nothing of the workspace is touched.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import get_args
 import anyio
 
 from rambarde import __version__
-from rambarde.app.ground import ZYGOTE_ENVIRONMENT, git_identity
+from rambarde.app.ground import ZYGOTE_ENVIRONMENT, git_identity, scan
 from rambarde.children.zygote import Zygote
 from rambarde.errors import HostError, RambardeError
 from rambarde.host.facts import HostFacts
 from rambarde.host.probe import probe_host
 from rambarde.host.tiers import check_tier
-from rambarde.host.workspace import Workspace, scan_workspace
+from rambarde.host.workspace import Workspace
 from rambarde.policy.compile import compile_setup
 from rambarde.policy.load import load_policies
 from rambarde.policy.source import shipped_folder
@@ -31,15 +31,15 @@ from rambarde_wire.orders import Tier
 _MENDS = {
     "userns": "sysctl -w user.max_user_namespaces=15000; on Ubuntu 24.04 also"
     " sysctl -w kernel.apparmor_restrict_unprivileged_userns=0 or an AppArmor profile",
-    "proc": "a container masks /proc: start it with --security-opt systempaths=unconfined, or use"
-    " --tier A-proc",
+    "proc": "a container masks /proc: start it with --security-opt systempaths=unconfined, or"
+    " use --tier A-proc",
     "idmap": "the file system cannot be id-mapped: start as an ordinary user who owns the workspace",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class TierReport:
-    """One tier: `works` with the time of a trial child, or the step that failed and what mends it."""
+    """One tier: `works` with a trial child's time, or the step that failed and what mends it."""
 
     tier: Tier
     works: bool
@@ -131,14 +131,14 @@ class Diagnosis:
 def diagnose(repo: str, environment: Mapping[str, str]) -> Diagnosis:  # noqa: ARG001 - same call shape as the other commands
     """Try every tier on this host."""
     facts = probe_host()
-    policy = load_policies(shipped_folder()).base("workspace-write")
+    policies = load_policies(shipped_folder())
     fault = ""
     try:
-        scan_workspace(repo, policy)
+        scan(repo, policies)
     except RambardeError as exc:
         fault = exc.message
     with tempfile.TemporaryDirectory(prefix="rambarde-doctor-") as folder:
-        space = scan_workspace(folder, policy)
+        space = scan(folder, policies)
         tiers = tuple(_try_tier(facts, space, tier) for tier in get_args(Tier))
     return Diagnosis(facts, tiers, os.path.abspath(repo), fault)
 

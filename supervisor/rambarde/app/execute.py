@@ -58,7 +58,7 @@ class ExecRequest:
 
 @dataclass(frozen=True, slots=True)
 class ExecResult:
-    """How the command ended; `status` is done, limit:…, interrupted or error:…"""
+    """How the command ended; `status` is done, limit:…, interrupted or error:… as in a run."""
 
     status: str
     exit_code: int

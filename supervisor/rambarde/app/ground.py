@@ -81,8 +81,7 @@ def find_ground(
     """
     settings = load_settings(environment, flags=sets)
     policies = load_policies(shipped_folder())
-    masked = policies.base("workspace-write")
-    space = scan_workspace(repo, masked)
+    space = scan(repo, policies)
     settings = _narrowed_by_repo(settings, space)
     personas = discover(os.path.join(user_folder(), "agents"), _agent_files(space))
     facts = probe_host()
@@ -96,6 +95,13 @@ def find_ground(
         *space.warnings,
     ]
     return Ground(environment, settings, policies, personas, space, facts, wanted, tuple(notices))
+
+
+def scan(repo: str, policies: Policies) -> Workspace:
+    """Return what stands in a workspace. Raises UsageError for what is none."""
+    policy = policies.base("workspace-write")
+    home = os.path.expanduser("~")
+    return scan_workspace(repo, protected=policy.protected, masks=policy.masks, home=home)
 
 
 def _narrowed_by_repo(settings: Settings, space: Workspace) -> Settings:
@@ -200,8 +206,8 @@ def check_installation(ground: Ground, *, writable: bool) -> None:
     held = ground.space.holds_installation
     if held and writable:
         raise UsageError(
-            f"the workspace {ground.space.shown} holds the running installation of rambarde ({held}):"
-            " an agent could rewrite its own guard",
+            f"the workspace {ground.space.shown} holds the running installation of rambarde"
+            f" ({held}): an agent could rewrite its own guard",
             advice="Use --plan (read-only), or run a rambarde that is installed outside of it.",
         )
 

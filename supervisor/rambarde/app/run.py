@@ -1,4 +1,4 @@
-"""One task from prompt to result: joins every part and owns the outermost task group. Trusted side."""
+"""One task from prompt to result; owns the outermost task group. Trusted side."""
 
 from __future__ import annotations
 
@@ -37,6 +37,8 @@ from rambarde.clock import HostClock
 from rambarde.events import Event, Listener
 from rambarde.host.cgroup import Cgroups
 from rambarde.host.digest import WorkspaceDigest
+from rambarde.host.masks import MaskWatch
+from rambarde.host.quarantine import put_aside
 from rambarde.host.snapshot import changed_paths, take_snapshot
 from rambarde.models.base import ModelClient
 from rambarde.models.choose import EngineChoice, open_model
@@ -130,6 +132,7 @@ class _Run:
         self._listeners = listeners
         self._signal = 0
         self._lost: list[str] = []
+        self._aside: list[str] = []
         self._locale = request.lang or ground.locale
 
     async def main(
@@ -164,10 +167,11 @@ class _Run:
                 )
                 group.start_soon(watch.run)
                 self._zygote.on_death = lambda why: root.stop(Outcome("error:sandbox"), error=why)
-                report = await tree.live(root)
+                await tree.live(root)
                 group.cancel_scope.cancel()
             changed = await anyio.to_thread.run_sync(changed_paths, ground.space.root, before)
-            result = await self._result(tree, root, report, changed)
+            self._aside = put_aside(ground.space.root, ground.space.absent)
+            result = await self._result(tree, root, changed)
             await client.aclose()
             if request.ephemeral:
                 parts.store.remove_tree(root.caller.session_id)
@@ -238,19 +242,22 @@ class _Run:
                 root.stop(Outcome("interrupted"), error=signal.Signals(number).name)
 
     async def _watch_masks(self, parts: Parts, tree: Tree) -> None:
-        """A masked path that was replaced on the host is masked again inside the living children."""
-        from rambarde.host.masks import MaskWatch
-
-        watch = MaskWatch(self._ground.space)
+        """Mask a path again inside the living children when it was replaced on the host."""
+        watch = MaskWatch(self._ground.space.masks)
         while True:
             await anyio.sleep(0.5)
             if replaced := watch.replaced():
                 for agent_id in list(tree.agents):
                     await parts.zygote.remask(agent_id, replaced)
 
-    async def _result(
-        self, tree: Tree, root: Agent, report: str, changed: Sequence[str]
-    ) -> RunResult:
+    def _set_aside(self) -> list[str]:
+        return [
+            f"{name} appeared during the run and was put aside as {name}.rambarde-quarantine:"
+            " read it before you use it"
+            for name in self._aside
+        ]
+
+    async def _result(self, tree: Tree, root: Agent, changed: Sequence[str]) -> RunResult:
         caller = root.caller
         ending = await tree.ending(root)
         below = [await tree.ending(agent) for agent in root.descendants()]
@@ -268,7 +275,7 @@ class _Run:
             files_changed=tuple(changed),
             subagents=tuple(below),
             record=caller.journal.path,
-            notices=(*self._ground.notices, *self._lost),
+            notices=(*self._ground.notices, *self._lost, *self._set_aside()),
             signal=self._signal if self._signal != signal.SIGINT else 0,
         )
 

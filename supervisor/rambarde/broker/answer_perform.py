@@ -53,7 +53,7 @@ async def _perform(caller: Caller, call: OpenCall, ports: Ports) -> None:
         case tools.Grep():
             result = await perform_grep(caller, arguments, ports)
         case tools.Task():
-            result = await ports.delegations.delegate(caller, call, arguments)
+            result = await ports.delegations.delegate(caller, arguments)
         case _:
             raise BreachError("a tool the broker does not perform")
     settle_call(caller, call, result, ports)

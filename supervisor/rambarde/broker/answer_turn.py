@@ -19,14 +19,14 @@ from rambarde_wire import frames
 from rambarde_wire.frames import BreachError
 
 
-async def answer_turn(ask: frames.AskTurn, caller: Caller, ports: Ports) -> frames.ReplyTurn:
+async def answer_turn(_ask: frames.AskTurn, caller: Caller, ports: Ports) -> frames.ReplyTurn:
     """Return the next turn's calls, or the end.
 
     Raises:
         BreachError: calls of the last turn are not reported.
 
     Trusts:
-        Nothing in `ask`, which is empty; the results were checked when they came.
+        Nothing: the request is empty; the results were checked when they came.
     """
     if any(caller.unreported()):
         raise BreachError("asked for a turn while calls of the last one are open")

@@ -1,4 +1,4 @@
-"""What the broker's answers need from the rest, as protocols, so that arrows point down. Trusted side.
+"""What the broker's answers need from the rest, so that arrows point down. Trusted side.
 
 `app.py` passes the real parts in; the broker imports none of the layers above it.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rambarde.approvals import Approvals
-from rambarde.broker.caller import Caller, OpenCall, ToolResult
+from rambarde.broker.caller import Caller, ToolResult
 from rambarde.budget import LimitHit
 from rambarde.children.command import CommandResult
 from rambarde.events import Event
@@ -47,7 +47,7 @@ class Delegations(Protocol):
         """Return the refusal of a delegation that must not be tried, in the order of the seeds."""
         ...
 
-    async def delegate(self, caller: Caller, call: OpenCall, arguments: tools.Task) -> ToolResult:
+    async def delegate(self, caller: Caller, arguments: tools.Task) -> ToolResult:
         """Admit, run and await one subagent; its report is the result. Never raises for its end."""
         ...
 

@@ -1,0 +1,1 @@
+"""What this host offers and what stands in the workspace. Trusted side."""

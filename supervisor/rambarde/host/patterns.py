@@ -1,0 +1,47 @@
+"""Many gitignore-like patterns as few regular expressions, for a walk over a whole tree. Pure.
+
+Trusted side. A pattern without a slash (or with only `**/` before it) names an entry at any depth;
+one with a slash is anchored at the workspace's root. Case counts.
+
+Source: gitignore(5), PATTERN FORMAT.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Patterns:
+    """`names` matches a base name (bytes) anywhere; `anchored` are patterns from the root.
+
+    `below_git` are leaves of any repository's `.git` folder, as `hooks`.
+    """
+
+    names: re.Pattern[bytes]
+    anchored: tuple[str, ...]
+    below_git: tuple[bytes, ...]
+
+    def has_name(self, name: bytes) -> bool:
+        """Return True when a base name is meant at any depth."""
+        return self.names.match(name) is not None
+
+
+def compile_patterns(patterns: Iterable[str]) -> Patterns:
+    """Sort patterns by what they ask of a walk."""
+    names, anchored, below_git = [], [], []
+    for pattern in sorted(patterns):
+        plain = pattern.rstrip("/")
+        free = plain.removeprefix("**/")
+        if plain.startswith("**/.git/"):
+            below_git.append(os.fsencode(free.removeprefix(".git/")))
+        elif "/" in free.lstrip("/") or plain.startswith("/"):
+            anchored.append(plain.lstrip("/"))
+        else:
+            names.append(fnmatch.translate(free))
+    joined = "|".join(names) or r"(?!)"
+    return Patterns(re.compile(os.fsencode(joined)), tuple(anchored), tuple(below_git))
