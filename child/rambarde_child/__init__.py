@@ -1,0 +1,1 @@
+"""All that runs in the zygote and in the sandbox. The standard library and msgspec only."""

@@ -1,11 +1,11 @@
-"""The arguments of every tool, one struct each. Both sides. No I/O.
+r"""The arguments of every tool, one struct each. Both sides. No I/O.
 
 The supervisor makes the model's JSON Schema from these structs and checks every call against them;
 the child decodes the same structs. Field names are what models are trained on; other tools'
 spellings are folded by ALIASES before a call is checked.
 
 A path is text relative to the workspace, or absolute inside it. A name that is not UTF-8 is shown
-and accepted in bash's form `$'caf\\xe9'`, which bash itself reads back.
+and accepted in bash's form `$'caf\xe9'`, which bash itself reads back.
 """
 
 from __future__ import annotations

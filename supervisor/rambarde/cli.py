@@ -314,9 +314,8 @@ def _sessions_list(as_json: bool, limit: int, everything: bool) -> int:
         _out(json.dumps(rows, indent=2))
         return Exit.DONE
     for row in rows:
-        _out(
-            f"{row['session_id']}  {row['status']:<14} {row['agent']:<10} {_visible(str(row['title']))}"
-        )
+        title = _visible(str(row["title"]))
+        _out(f"{row['session_id']}  {row['status']:<14} {row['agent']:<10} {title}")
     return Exit.DONE
 
 

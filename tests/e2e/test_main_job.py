@@ -10,7 +10,7 @@ from support.scripted_answers import Call
 def test_an_agent_reads_edits_and_runs_and_the_result_says_so(
     program: Program, engine: ScriptedEngine
 ) -> None:
-    """Read, edit and bash work on the real tree, and the JSON result is the supervisor's account."""
+    """Read, edit and bash work on the real tree; the JSON result is the supervisor's account."""
     (program.workspace / "a.txt").write_text("one\ntwo\n")
     engine.call("read", path="a.txt")
     engine.call("edit", path="a.txt", old_string="two", new_string="three")
@@ -32,12 +32,10 @@ def test_three_subagents_of_one_turn_run_and_report_in_call_order(
 ) -> None:
     """Parallel delegations come back in the order of the calls, each with its session's id."""
     (program.workspace / "b.txt").write_text("needle\n")
-    child = engine.when(last="brief-")
+    child = engine.when(no_tool="Task")
     for number in range(3):
         child.say(f"finding {number}")
-    engine.calls(
-        *[Call("Task", {"agent": "explore", "prompt": f"brief-{n}"}) for n in range(3)]
-    )
+    engine.calls(*[Call("Task", {"agent": "explore", "prompt": f"brief-{n}"}) for n in range(3)])
     engine.say("Merged.")
     ran = program.ask(engine.url)
     assert ran.code == 0, ran.err
@@ -54,7 +52,7 @@ def test_a_read_only_subagent_cannot_write_by_any_route(
     program: Program, engine: ScriptedEngine
 ) -> None:
     """The kernel refuses the shell of an explore subagent every write to the workspace."""
-    child = engine.when(last="look")
+    child = engine.when(no_tool="Task")
     child.call("bash", command="echo x > f; touch g; echo rc=$?; ls")
     child.say("tried")
     engine.call("Task", agent="explore", prompt="look")

@@ -105,8 +105,18 @@ class Program:
     def ask(self, engine_url: str, *arguments: str, prompt: str = "do it", **more: Any) -> Ran:
         """Run one prompt against an engine, JSON result."""
         return self(
-            "-p", prompt, "--engine", engine_url, "--model", "scripted", "--repo",
-            str(self.workspace), "--output-format", "json", *arguments, **more,
+            "-p",
+            prompt,
+            "--engine",
+            engine_url,
+            "--model",
+            "scripted",
+            "--repo",
+            str(self.workspace),
+            "--output-format",
+            "json",
+            *arguments,
+            **more,
         )
 
     def journal(self, session_id: str) -> list[dict[str, Any]]:

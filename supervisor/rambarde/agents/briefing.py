@@ -25,8 +25,7 @@ def system_prompt(
         persona.prompt.strip(),
         "",
         "# Machine",
-        f"System: {machine}. Workspace and working directory: {workspace}; relative paths start"
-        " there.",
+        f"System: {machine}. Workspace: {workspace}; relative paths start there.",
         "You work in a sandbox: no network, no secrets, no system folders; only the workspace,"
         " /tmp and your home are writable."
         if policy.writable

@@ -47,7 +47,7 @@ class Tree:
         self._names: dict[str, str] = {}
 
     def start_root(self, persona: Persona, policy: Policy, model: str, brief: str) -> Agent:
-        """Make the agent of the person's own session; `policy` is narrowed by its persona already."""
+        """Make the agent of the person's own session; `policy` is narrowed already."""
         agent = self._make(None, persona, policy, model, brief)
         self.root = agent
         return agent

@@ -29,11 +29,11 @@ from rambarde.policy.source import shipped_folder
 from rambarde_wire.orders import Tier
 
 _MENDS = {
-    "userns": "sysctl -w user.max_user_namespaces=15000; on Ubuntu 24.04 also"
-    " sysctl -w kernel.apparmor_restrict_unprivileged_userns=0 or an AppArmor profile",
-    "proc": "a container masks /proc: start it with --security-opt systempaths=unconfined, or"
+    "userns": "sysctl -w user.max_user_namespaces=15000; on Ubuntu 24.04"
+    " also sysctl -w kernel.apparmor_restrict_unprivileged_userns=0 or an AppArmor profile",
+    "proc": "a container masks /proc: use --security-opt systempaths=unconfined, or"
     " use --tier A-proc",
-    "idmap": "the file system cannot be id-mapped: start as an ordinary user who owns the workspace",
+    "idmap": "the file system cannot be id-mapped: start as the workspace's owner, not as root",
 }
 
 

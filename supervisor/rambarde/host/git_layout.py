@@ -1,7 +1,7 @@
 """Where a repository keeps its things, read as git reads it, without running git. Trusted side.
 
-A linked worktree or a submodule has a `.git` *file* that names its git folder; that folder may name a
-common one. All are read bounded and believed only as paths to look at.
+A linked worktree or a submodule has a `.git` *file* that names its git folder; that folder may
+name a common one. All are read bounded and believed only as paths to look at.
 
 Source: gitrepository-layout(5), git-worktree(1).
 """

@@ -168,7 +168,7 @@ def _walk(root: bytes, protect: Patterns, mask: Patterns, found: _Found) -> None
 
 def _look_at(
     entries: Iterable[os.DirEntry[bytes]],
-    is_root: bool,  # noqa: FBT001 - the root's own .git is the anchored patterns' matter
+    is_root: bool,
     protect: Patterns,
     mask: Patterns,
     found: _Found,

@@ -4,12 +4,12 @@ Theory of operation
 -------------------
 A filter is a classic BPF program over struct seccomp_data: the call's number at 0, the architecture
 at 4, six 64-bit arguments at 16. It checks the architecture first (a foreign one is killed), then
-walks groups of calls that share an answer. An argument is compared by its low 32 bits only, because
-the kernel itself looks at no more for those calls, and a filter that looks at 64 is passed by a high
+walks groups of calls that share an answer. An argument is compared by its low 32 bits only: the
+kernel itself looks at no more for those calls, and a filter that looks at 64 is passed by a high
 bit that the kernel ignores.
 
-The default is to allow: a shell runs whatever tool chain there is. What is denied is data, each with
-its reason, in policies/seccomp; a number no table names is not hidden.
+The default is to allow: a shell runs whatever tool chain there is. What is denied is data, each
+with its reason, in policies/seccomp; a number no table names is not hidden.
 
     EPERM          this operation is forbidden
     ENOSYS         this kernel feature does not exist here, so callers fall back (clone3, io_uring)

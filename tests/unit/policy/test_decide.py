@@ -92,8 +92,18 @@ def test_allow_rule_wants_every_command_of_a_compound():
     only_git = policy(rules=(rule("bash", "git diff *", decision=Decision.ALLOW),))
     for admitted in ("git diff", "git diff HEAD~1 && git diff", "git diff | git diff 2>/dev/null"):
         assert code(only_git, "bash", command=admitted) == "granted"
-    for refused in ("git diff; rm a", "git diff > a", "X=1 git diff", "git diff $(rm a)", "git",
-                    "./git diff", "git diff 'unended", "", "# git diff", "git diff `x`"):
+    for refused in (
+        "git diff; rm a",
+        "git diff > a",
+        "X=1 git diff",
+        "git diff $(rm a)",
+        "git",
+        "./git diff",
+        "git diff 'unended",
+        "",
+        "# git diff",
+        "git diff `x`",
+    ):
         assert code(only_git, "bash", command=refused) == "denied_rule"
 
 
