@@ -13,10 +13,9 @@ This is the coarse net, not the fine one: a process can take much in half a seco
 owned by no process (it is bounded by its mount). Where cgroups are delegated they act first.
 
 The pass runs in a thread, so frames do not wait for it, and the pause after it is a hundred times
-what it took (up to LONGEST_S), which keeps the cost at one percent of one processor. /proc is read
-directly: psutil reads three files and builds objects for what one file tells.
+what it took (up to LONGEST_S), which keeps the cost at one percent of one processor.
 
-Source: proc_pid_stat(5), proc_pid_smaps(5) (smaps_rollup, Linux 4.14), statvfs(3).
+Source: psutil's documentation (process_iter, memory_full_info: pss), statvfs(3).
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ from typing import Literal
 
 import anyio
 import anyio.to_thread
+import psutil
 
 INTERVAL_S = 0.5
 LONGEST_S = 5.0
 COST_FACTOR = 100
 """The pause is at least this many times the pass."""
 FREE_INODES = 1_000
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 Reason = Literal["memory", "processes", "disk", "inodes"]
 
@@ -70,25 +69,11 @@ class Taken:
 
 def read_processes() -> dict[int, tuple[int, int]]:
     """Return parent pid and resident bytes of every process seen; those that end are left out."""
-    found = {}
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            fd = os.open(f"/proc/{name}/stat", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            continue
-        try:
-            data = os.read(fd, 4096)
-        except OSError:
-            continue
-        finally:
-            os.close(fd)
-        # A name may hold spaces and brackets; the last bracket ends it.
-        fields = data[data.rfind(b")") + 2 :].split()
-        if len(fields) > 21:
-            found[int(name)] = (int(fields[1]), int(fields[21]) * _PAGE_BYTES)
-    return found
+    return {
+        process.pid: (process.info["ppid"], process.info["memory_info"].rss)
+        for process in psutil.process_iter(["ppid", "memory_info"])
+        if process.info["memory_info"] is not None and process.info["ppid"] is not None
+    }
 
 
 def add_up(inits: Sequence[int], processes: Mapping[int, tuple[int, int]]) -> Taken:
@@ -122,13 +107,9 @@ def add_up_all(
 def proportional_bytes(pid: int) -> int | None:
     """Return the proportional size of a process, or None when it may not be read or is gone."""
     try:
-        with open(f"/proc/{pid}/smaps_rollup", "rb") as rollup:
-            for line in rollup:
-                if line.startswith(b"Pss:"):
-                    return int(line.split()[1]) << 10
-    except OSError:
+        return int(psutil.Process(pid).memory_full_info().pss)
+    except (psutil.Error, OSError):
         return None
-    return None
 
 
 def _memory_of(taken: Taken, processes: Mapping[int, tuple[int, int]]) -> int:

@@ -26,7 +26,8 @@ _TREES = (b"/usr", b"/opt", b"/nix")
 _ETC = (
     b"alternatives", b"bash.bashrc", b"ca-certificates", b"ca-certificates.conf",
     b"crypto-policies", b"debian_version", b"fonts", b"host.conf", b"inputrc",
-    b"java-17-openjdk", b"ld.so.cache",    b"ld.so.conf", b"ld.so.conf.d", b"localtime", b"locale.alias", b"magic", b"mime.types",
+    b"java-17-openjdk", b"ld.so.cache", b"ld.so.conf",
+    b"ld.so.conf.d", b"localtime", b"locale.alias", b"magic", b"mime.types",
     b"nsswitch.conf", b"os-release", b"pki", b"profile", b"profile.d", b"protocols", b"python3",
     b"python3.11", b"services", b"ssl", b"terminfo", b"timezone",
 )  # fmt: skip
