@@ -27,6 +27,8 @@ def run(argv: Sequence[str]) -> int:
         return _fail(exc)
     except click.exceptions.Exit as exc:
         return exc.exit_code
+    except BaseExceptionGroup as group:
+        return _fail_of_group(group)
     except click.ClickException as exc:
         exc.show()
         return Exit.USAGE
@@ -55,7 +57,16 @@ def _fail(exc: RambardeError) -> int:
     return int(exc.exit_code)
 
 
-def _bug(exc: Exception) -> int:
+def _fail_of_group(group: BaseExceptionGroup[BaseException]) -> int:
+    """Say the error of ours inside a task group's; anything else is our bug."""
+    ours, _other = group.split(RambardeError)
+    first: BaseException = group if ours is None else ours
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    return _fail(first) if isinstance(first, RambardeError) else _bug(group)
+
+
+def _bug(exc: BaseException) -> int:
     import traceback
 
     _say_error("rambarde: internal error; please report it with this text:")

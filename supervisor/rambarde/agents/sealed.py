@@ -3,7 +3,10 @@
 The child's own account (`SelfCheck`) is a claim; what /proc shows of it is the supervisor's own
 look, and both must agree with the plan. One mismatch ends the child before its first order.
 
-Source: proc_pid_status(5), namespaces(7). /proc/<pid>/ns of a process that is not dumpable is
+Without a user namespace (tier C) an ordinary user cannot empty the bounding set; no_new_privs makes
+it a set of nothing that could be gained.
+
+Source: proc_pid_status(5), capabilities(7), namespaces(7). /proc/<pid>/ns of a process that is not dumpable is
 refused to an ordinary user; then only the status is compared from outside.
 """
 
@@ -36,7 +39,7 @@ def mismatches(hello: TellHello, pid: int, tier: Tier) -> list[str]:
         tier: what the plan promised.
     """
     found = _claimed(hello, tier)
-    found += _seen_status(pid)
+    found += _seen_status(pid, tier)
     found += _seen_namespaces(hello, pid, tier)
     return found
 
@@ -50,7 +53,7 @@ def _claimed(hello: TellHello, tier: Tier) -> list[str]:
         checks.cap_inheritable,
         checks.cap_permitted,
         checks.cap_effective,
-        checks.cap_bounding,
+        checks.cap_bounding if tier != "C" else 0,
         checks.cap_ambient,
     )
     if any(caps):
@@ -70,13 +73,14 @@ def _claimed(hello: TellHello, tier: Tier) -> list[str]:
     return found
 
 
-def _seen_status(pid: int) -> list[str]:
+def _seen_status(pid: int, tier: Tier) -> list[str]:
     try:
         with open(f"/proc/{pid}/status", encoding="utf-8") as lines:
             status = dict(line.rstrip("\n").split(":\t", 1) for line in lines if ":\t" in line)
     except OSError as exc:
         return [f"its /proc entry cannot be read: {exc.strerror}"]
-    found = [f"{cap} is {status.get(cap)}" for cap in _CAPS if int(status.get(cap, "1"), 16)]
+    caps = _CAPS if tier != "C" else [cap for cap in _CAPS if cap != "CapBnd"]
+    found = [f"{cap} is {status.get(cap)}" for cap in caps if int(status.get(cap, "1"), 16)]
     if status.get("NoNewPrivs") != "1" or status.get("Seccomp") != "2":
         found.append("the kernel shows no_new_privs or seccomp not in force")
     if status.get("Uid", "0").split()[0] == "0":

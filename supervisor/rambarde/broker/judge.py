@@ -25,6 +25,8 @@ from rambarde.sessions.report import Outcome
 from rambarde_wire import tools
 from rambarde_wire.frames import MAX_CALLS, MAX_DOWN_BYTES
 
+_SHOWN_BYTES = 160
+"""Of a call's arguments, on a progress line."""
 _ROOM_BYTES = MAX_DOWN_BYTES // 2
 """Arguments of one turn that fit a ReplyTurn with room for names."""
 
@@ -132,6 +134,13 @@ def _record(caller: Caller, call: OpenCall, ports: Ports) -> None:
             "tool/started" if refused is None else "tool/settled",
             caller.session_id,
             caller.path,
-            {"tool": call.tool, "call_id": call.call_id, "code": refused.code if refused else ""},
+            {
+                "tool": call.tool,
+                "call_id": call.call_id,
+                "code": refused.code if refused else "",
+                "shown": ports.redactor.text(
+                    call.arguments[:_SHOWN_BYTES].decode(errors="replace")
+                ),
+            },
         )
     )
