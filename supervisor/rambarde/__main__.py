@@ -13,4 +13,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    if not sys.flags.safe_path:
+        # `python -m` puts the folder it is started in first: a workspace's modules would be ours.
+        del sys.path[0]
     main()

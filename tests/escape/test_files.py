@@ -40,7 +40,7 @@ def plant_home(home: Path) -> None:
 def test_files_of_the_home_cannot_be_read_by_any_path(
     program: Program, engine: ScriptedEngine
 ) -> None:
-    """FSR-01, FSR-03, FSR-04, FSR-11, FSR-12: credentials, the record and other homes are absent."""
+    """FSR-01, -03, -04, -11, -12: credentials, the record and other homes are absent."""
     plant_home(program.home)
     config = program.config / "config.toml"
     config.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,11 @@ def test_files_of_the_home_cannot_be_read_by_any_path(
         "through_dots": f"cat ../home/.netrc; cat {program.workspace}/../home/.netrc",
         "through_link": f"ln -s {home} h && cat h/.netrc",
     }
-    for name, outcome in probe_outside(program.workspace, probes).items():
+    skipped = " ".join(f"--exclude-dir={name}" for name in ("proc", "usr", "opt", "root"))
+    # The backslash keeps the word itself out of the command, and so out of what is said.
+    search = f"cd {'{0}'}; grep -rs {CANARY[:10]}\\{CANARY[10:]} . {skipped} | cat; echo end"
+    twin = {**probes, "search": search.format(home)}
+    for name, outcome in probe_outside(program.workspace, twin).items():
         assert outcome.ok, (name, outcome)
         assert CANARY in outcome.text
     (program.workspace / "h").unlink()
@@ -61,22 +65,18 @@ def test_files_of_the_home_cannot_be_read_by_any_path(
         **probes,
         "state": f"ls {program.state}",
         "own_record": "ls -d ~/.local/state/rambarde ~/.config/rambarde",
-        "others_home": "ls -A /root /home | tr '\\n' ' '",
+        "others_home": "ls -A /root 2>/dev/null | grep -vx .pyenv; ls -A /home",
         "roots": "for d in /proc/[0-9]*/root; do ls $d/; done | sort -u | tr '\\n' ' '",
         "cwds": f"ls /proc/*/cwd/../home; cat /proc/*/cwd/../../..{home}/.netrc",
         "shadow": "cat /etc/shadow /etc/sudoers /root/.bashrc",
         "oracle": f"stat {home}/.aws; test -d {home} || echo none; ls -d /srv /mnt /run /var/log",
-        "search": f"grep -rs {CANARY[:10]}\\{CANARY[10:]} / --exclude-dir=proc --exclude-dir=usr --exclude-dir=opt"
-        f" --exclude-dir=root | cat; echo end",
+        "search": search.format("/"),
     }
     result = session_of(program, engine, asks)
     found, ran_out = result
     for name in (*probes, "state", "own_record", "shadow", "oracle"):
         assert refused(found[name], ABSENT), (name, found[name])
-    assert found["others_home"].text.split() in (
-        ["/home:", "agent", "/root:"],
-        ["/home:", "agent", "/root:", ".pyenv"],
-    ), found["others_home"]
+    assert found["others_home"].text == "agent", found["others_home"]
     assert "srv" not in found["roots"].text
     assert "none" in found["oracle"].text
     assert found["search"].text == "end"
@@ -97,7 +97,7 @@ def session_of(
 def test_nothing_outside_the_workspace_can_be_written(
     program: Program, engine: ScriptedEngine
 ) -> None:
-    """FSW-01, FSW-02, FSW-04: siblings, same-prefix folders, the home and the system stand still."""
+    """FSW-01, -02, -04: siblings, same-prefix folders, home and system stand still."""
     plant_home(program.home)
     space = program.workspace
     siblings = [space.parent / name for name in ("ws-evil", "ws2", "sibling")]
@@ -223,7 +223,7 @@ def test_a_read_only_agent_writes_by_no_system_call(
         assert outcome.ok, (name, outcome)
     before = tree_state(program.workspace)
     for flags in ({"plan": True}, {"agent": "explore"}):
-        found = probe_inside(program, engine, READ_ONLY_WRITES, **flags)  # type: ignore[arg-type]
+        found = probe_inside(program, engine, READ_ONLY_WRITES, **flags)
         for name, outcome in found.items():
             assert refused(outcome, READ_ONLY, "Permission denied"), (flags, name, outcome)
         assert tree_state(program.workspace) == before

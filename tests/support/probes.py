@@ -16,7 +16,7 @@ from pathlib import Path
 from support.program import Program, Ran
 from support.scripted import ScriptedEngine
 
-SHOWN_CHARS = 240
+SHOWN_CHARS = 400
 _LINE = re.compile(r"^(?P<name>[a-z0-9_]+): (?P<code>\d+) ?(?P<text>.*)$")
 _PRELUDE = f"""\
 probe() {{
