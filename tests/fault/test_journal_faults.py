@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -101,22 +102,26 @@ def test_after_room_was_made_the_journal_goes_on(
     assert [one.kind for one in read_records(journal.path)] == ["session", "kept"]
 
 
-@pytest.fixture
-def small_files() -> Iterator[Callable[[int], None]]:
-    """Sets the size no file of this process may exceed; the kernel itself refuses."""
+@contextlib.contextmanager
+def small_files(size: int) -> Iterator[None]:
+    """No file of this process may exceed `size` inside the block; the kernel itself refuses.
+
+    Only inside: the test's own report may go to a file.
+    """
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, old[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, old)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, old[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
 
 
-def test_a_real_refusal_of_the_kernel_tears_no_line(
-    tmp_path: Path, small_files: Callable[[int], None]
-) -> None:
+def test_a_real_refusal_of_the_kernel_tears_no_line(tmp_path: Path) -> None:
     """The file's bound falls inside a line: write(2) takes a part, then fails."""
     path = tmp_path / "s.jsonl"
     journal = Journal.create(str(path), {})
-    small_files(path.stat().st_size + 1000)
-    written = _write_until_refused(journal)
+    with small_files(path.stat().st_size + 1000):
+        written = _write_until_refused(journal)
     journal.close()
     assert 1 <= written < 9
     found = verify(str(path))

@@ -6,8 +6,8 @@ look, and both must agree with the plan. One mismatch ends the child before its 
 Without a user namespace (tier C) an ordinary user cannot empty the bounding set; no_new_privs makes
 it a set of nothing that could be gained.
 
-Source: proc_pid_status(5), capabilities(7), namespaces(7). /proc/<pid>/ns of a process that is not dumpable is
-refused to an ordinary user; then only the status is compared from outside.
+Source: proc_pid_status(5), capabilities(7), namespaces(7). /proc/<pid>/ns of a process that is not
+dumpable is refused to an ordinary user; then only the status is compared from outside.
 """
 
 from __future__ import annotations
