@@ -222,6 +222,7 @@ class _Run:
             publish=self._publish,
             say=self._say,
             wrote=tree.note_write,
+            workspace=space.root,
             rg=RG_INSIDE,
         )
 

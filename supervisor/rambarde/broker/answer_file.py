@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from rambarde.broker.caller import Caller, OpenCall
 from rambarde.broker.ports import Ports
+from rambarde.policy.decide import decide
+from rambarde.policy.model import Decision
+from rambarde.sessions.record import path_text
 from rambarde_wire import frames
 from rambarde_wire.frames import BreachError
 
@@ -43,10 +46,24 @@ async def answer_write(ask: frames.AskWrite, caller: Caller, ports: Ports) -> fr
     """
     call = _own_call(caller, ask.call_id, _WRITERS)
     path = _check_path(ask.claimed_path)
+    if (refused := _by_policy(caller, call, path, ports)) is not None:
+        return refused
     verdict = await ports.tracker.check_write(caller.agent_id, path)
     if verdict.allowed:
         return frames.ReplyWrite(call.call_id, allowed=True)
     text = ports.say(verdict.code, path=verdict.shown, by=verdict.by)
+    return frames.ReplyWrite(call.call_id, allowed=False, code=verdict.code, text=text)
+
+
+def _by_policy(
+    caller: Caller, call: OpenCall, path: bytes, ports: Ports
+) -> frames.ReplyWrite | None:
+    """Judge the path a second time, as it is once links are resolved."""
+    relative = path.removeprefix(ports.workspace + b"/")
+    verdict = decide(caller.policy, call.tool, {"path": path_text(relative)})
+    if verdict.decision is not Decision.DENY:
+        return None
+    text = ports.say(verdict.code, reason=verdict.reason, rule=verdict.rule)
     return frames.ReplyWrite(call.call_id, allowed=False, code=verdict.code, text=text)
 
 

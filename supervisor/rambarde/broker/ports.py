@@ -67,5 +67,6 @@ class Ports:
     """`say(code, **values)`: a text of messages/ in the session's language."""
     wrote: Callable[[str, bytes], None]
     """Told that an agent wrote a path: calls of others that read it may be made again."""
+    workspace: bytes
     rg: bytes
     """ripgrep as seen inside the sandbox."""
