@@ -26,9 +26,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from rambarde_wire.orders import Entry, Mask, SandboxPlan, Tier, Tmpfs, ZygoteSetup
+from rambarde_wire.orders import Entry, Link, Mask, SandboxPlan, Tier, Tmpfs, ZygoteSetup
 
 from . import syscalls as sys_
 from .syscalls import StepFailed
@@ -74,7 +74,7 @@ def build_template(setup: ZygoteSetup) -> bytes:
     sys_.mount(b"tmpfs", seat, b"tmpfs", _QUIET, b"mode=0755,size=16m,nr_inodes=4k")
     before = os.umask(0o022)
     try:
-        for point in (*_MOUNT_POINTS, setup.workspace):
+        for point in (*_MOUNT_POINTS, setup.workspace, *setup.beside):
             os.makedirs(seat + point, exist_ok=True)
         _write(seat + EMPTY_FILE, b"")
         for entry in setup.entries:
@@ -92,7 +92,11 @@ def build_template(setup: ZygoteSetup) -> bytes:
 
 def _free_seat(setup: ZygoteSetup) -> bytes:
     """Choose a directory whose contents no child needs: the template hides it."""
-    needed = [setup.workspace, *(e.source for e in setup.entries if e.kind in _BOUND)]
+    needed = [
+        setup.workspace,
+        *setup.beside,
+        *(e.source for e in setup.entries if e.kind in _BOUND),
+    ]
     for seat in _SEATS:
         if os.path.isdir(seat) and not any((p + b"/").startswith(seat + b"/") for p in needed):
             return seat
@@ -164,15 +168,18 @@ def copy_workspace(work_fd: int, *, writable: bool, idmap_fd: int) -> int:
 # ── the root of one child ────────────────────────────────────────────────────────────────────
 
 
-def enter_root(plan: SandboxPlan, seat: bytes, work_copy: int) -> None:
-    """Build this child's root over its copy of the template and pivot into it."""
+def enter_root(plan: SandboxPlan, seat: bytes, copies: Mapping[bytes, int]) -> None:
+    """Build this child's root over its copy of the template and pivot into it.
+
+    `copies`: detached mounts of the workspace and of what lies beside it, by path.
+    """
     sys_.mount(seat, seat, None, sys_.MS_BIND | sys_.MS_REC)
     for one in plan.tmpfs:
         _mount_tmpfs(seat, one)
     options = b"newinstance,ptmxmode=0666,mode=620"
     sys_.mount(b"devpts", seat + b"/dev/pts", b"devpts", sys_.MS_NOSUID | sys_.MS_NOEXEC, options)
     mount_proc(seat, plan.tier, only_processes=True)
-    _attach_workspace(seat, plan, work_copy)
+    _attach_workspace(seat, plan, copies)
     os.chdir(seat)
     sys_.pivot_root_here()
     os.chdir("/")
@@ -183,34 +190,48 @@ def _mount_tmpfs(seat: bytes, one: Tmpfs) -> None:
     sys_.mount(b"tmpfs", seat + one.target, b"tmpfs", _QUIET, options)
 
 
-def _attach_workspace(seat: bytes, plan: SandboxPlan, work_copy: int) -> None:
-    """Attach the copy, protect its parts, and let what is mounted later reach the commands."""
-    target = seat + plan.workspace
-    above = [t.target for t in plan.tmpfs if plan.workspace.startswith(t.target + b"/")]
-    if above:
-        _make_way(seat, max(above, key=len), plan.workspace)
-    sys_.move_mount(work_copy, target)
+def _attach_workspace(seat: bytes, plan: SandboxPlan, copies: Mapping[bytes, int]) -> None:
+    """Attach the copies, protect their parts, and let later mounts reach the commands."""
+    for link in plan.links:
+        _make_link(seat, link)
+    _make_ways(seat, [one.target for one in plan.tmpfs], list(copies))
+    for path in sorted(copies, key=len):
+        sys_.move_mount(copies[path], seat + path)
+    roots = tuple(copies)
     if plan.workspace_writable:
-        _protect(seat, plan.workspace, plan.pins, plan.read_only, plan.masks)
+        _protect(seat, roots, plan.pins, plan.read_only, plan.masks)
     else:
-        _protect(seat, plan.workspace, (), (), plan.masks)
-    sys_.mount_setattr(work_copy, propagation=sys_.MS_SHARED, step="workspace sharing")
-    os.close(work_copy)
+        _protect(seat, roots, (), (), plan.masks)
+    for copy in copies.values():
+        sys_.mount_setattr(copy, propagation=sys_.MS_SHARED, step="workspace sharing")
+        os.close(copy)
 
 
-def _make_way(seat: bytes, tmpfs: bytes, workspace: bytes) -> None:
-    """Make the folders down to a workspace that lies below a tmpfs of the child.
-
-    They are sealed by a read-only bind: the child could else rename one of them and plant another
-    in its place, and a mask laid later by path would miss.
-    """
+def _make_link(seat: bytes, link: Link) -> None:
     try:
-        os.makedirs(seat + workspace, mode=0o755, exist_ok=True)
+        os.makedirs(os.path.dirname(seat + link.path), mode=0o755, exist_ok=True)
+        os.symlink(link.target, seat + link.path)
     except OSError as exc:
-        raise StepFailed("workspace mount point", exc.errno or 0) from None
-    first = workspace[len(tmpfs) + 1 :].split(b"/", 1)[0]
-    top = tmpfs + b"/" + first
-    if top != workspace:
+        raise StepFailed(f"link {os.fsdecode(link.path)}", exc.errno or 0) from None
+
+
+def _make_ways(seat: bytes, tmpfs: list[bytes], paths: list[bytes]) -> None:
+    """Make the folders down to mount points that lie below a tmpfs of the child.
+
+    The topmost are sealed by a read-only bind: the child could else rename one of them and plant
+    another in its place, and a mask laid later by path would miss.
+    """
+    tops = set()
+    for path in paths:
+        above = max((one for one in tmpfs if path.startswith(one + b"/")), key=len, default=b"")
+        if not above:
+            continue
+        try:
+            os.makedirs(seat + path, mode=0o755, exist_ok=True)
+        except OSError as exc:
+            raise StepFailed("workspace mount point", exc.errno or 0) from None
+        tops.add(above + b"/" + path[len(above) + 1 :].split(b"/", 1)[0])
+    for top in sorted(tops - set(paths)):
         way = sys_.open_tree(seat + top)
         sys_.mount_setattr(way, add=sys_.ATTR_RDONLY, step="workspace mount point")
         sys_.move_mount(way, seat + top)
@@ -219,12 +240,12 @@ def _make_way(seat: bytes, tmpfs: bytes, workspace: bytes) -> None:
 
 def mask_again(workspace: bytes, masks: Iterable[Mask]) -> None:
     """Lay masks inside a live child's namespace, after the host replaced what they covered."""
-    _protect(b"", workspace, (), (), masks)
+    _protect(b"", (workspace,), (), (), masks)
 
 
 def _protect(
     seat: bytes,
-    workspace: bytes,
+    roots: tuple[bytes, ...],
     pins: Iterable[bytes],
     read_only: Iterable[bytes],
     masks: Iterable[Mask],
@@ -235,12 +256,14 @@ def _protect(
     work += [(mask.path.count(b"/"), 2, mask.path) for mask in masks]
     if not work:
         return
-    root_fd = os.open(seat + workspace, os.O_PATH | os.O_CLOEXEC)
+    root_fds = {path: os.open(seat + path, os.O_PATH | os.O_CLOEXEC) for path in roots}
     for _depth, kind, path in sorted(work):
-        if not path.startswith(workspace + b"/"):
+        own = max((one for one in roots if path.startswith(one + b"/")), key=len, default=b"")
+        if not own:
             raise StepFailed(f"protect {os.fsdecode(path)}", errno.EXDEV, "not in the workspace")
-        _protect_one(seat, root_fd, path[len(workspace) + 1 :], kind)
-    os.close(root_fd)
+        _protect_one(seat, root_fds[own], path[len(own) + 1 :], kind)
+    for fd in root_fds.values():
+        os.close(fd)
 
 
 def _protect_one(seat: bytes, root_fd: int, path: bytes, kind: int) -> None:

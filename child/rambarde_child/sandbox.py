@@ -38,7 +38,7 @@ import socket
 import stat
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -86,11 +86,14 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """One agent to be: its plan and the descriptors it was given. `go_fd`: the zygote's word."""
+    """One agent to be: its plan and the descriptors it was given.
+
+    `copies`: see root.enter_root. `go_fd`: the zygote's word.
+    """
 
     plan: SandboxPlan
     host: Host
-    work_copy: int
+    copies: Mapping[bytes, int]
     frames_in: int
     frames_out: int
     log: int
@@ -238,7 +241,7 @@ def _enter(birth: Birth) -> None:
     if plan.tier == "C":
         os.chdir(plan.workspace)
         return
-    root.enter_root(plan, birth.host.seat, birth.work_copy)
+    root.enter_root(plan, birth.host.seat, birth.copies)
     os.chdir(plan.workspace)
 
 

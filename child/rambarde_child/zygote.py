@@ -129,7 +129,7 @@ class Zygote:
         sys_.prctl(sys_.PR_SET_PDEATHSIG, signal.SIGKILL, step="pdeathsig")
         if os.getppid() != setup.supervisor_pid:
             os._exit(1)
-        seat, self._work_fd = self._place(setup)
+        seat, self._work_fds = self._place(setup)
         abi = sys_.landlock_version()
         self._host = Host(
             seat=seat,
@@ -150,18 +150,19 @@ class Zygote:
         errata = sys_.landlock_version(errata=True)
         self._answer(ReplyReady(abi, errata, trial_ms, len(os.listdir("/proc/self/task"))))
 
-    def _place(self, setup: ZygoteSetup) -> tuple[bytes, int]:
+    def _place(self, setup: ZygoteSetup) -> tuple[bytes, dict[bytes, int]]:
         """Make the template and hold the workspace itself, whatever its name comes to mean."""
         if setup.tier == "C":
-            return b"", -1
+            return b"", {}
         if setup.hostname:
             socket.sethostname(os.fsdecode(setup.hostname))
         try:
             flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-            work_fd = os.open(setup.workspace, flags)
+            paths = (setup.workspace, *setup.beside)
+            work_fds = {path: os.open(path, flags) for path in paths}
         except OSError as exc:
             raise StepFailed("workspace", exc.errno or 0) from None
-        return root.build_template(setup), work_fd
+        return root.build_template(setup), work_fds
 
     def _try_spawn(self) -> float:
         """Make and seal a whole agent that is never heard of again; return its milliseconds."""
@@ -285,7 +286,7 @@ class Zygote:
         if len(fds) != 3:
             raise StepFailed("descriptors", errno.EBADF, f"{len(fds)} came, an agent needs 3")
         self._prepare_network()
-        work_copy = self._copy_workspace(plan)
+        copies = self._copy_workspace(plan)
         go_fd, go_write_fd = os.pipe2(os.O_CLOEXEC)
         pid = -1
         try:
@@ -294,7 +295,7 @@ class Zygote:
             if pid == 0:
                 os.close(go_write_fd)
                 self._socket.detach()
-                birth = Birth(plan, self._host, work_copy, fds[0], fds[1], fds[2], go_fd)
+                birth = Birth(plan, self._host, copies, fds[0], fds[1], fds[2], go_fd)
                 sandbox.become_agent(birth, self._run)
             self._release(plan, pid, go_write_fd, keep=keep)
         except StepFailed:
@@ -304,7 +305,7 @@ class Zygote:
                 os.close(pidfd)
             raise
         finally:
-            _close([go_fd, go_write_fd, *([work_copy] if work_copy >= 0 else [])])
+            _close([go_fd, go_write_fd, *copies.values()])
         return pid, pidfd
 
     def _prepare_network(self) -> None:
@@ -312,12 +313,18 @@ class Zygote:
             life.fresh_network()
             self._network_is_fresh = True
 
-    def _copy_workspace(self, plan: orders.SandboxPlan) -> int:
-        if plan.tier == "C":
-            return -1
-        idmap_fd = self._maps.fd_for(plan.kuid) if self._setup.started_by_root else 0
-        writable = plan.workspace_writable
-        return root.copy_workspace(self._work_fd, writable=writable, idmap_fd=idmap_fd)
+    def _copy_workspace(self, plan: orders.SandboxPlan) -> dict[bytes, int]:
+        """Return detached mounts of the workspace and what is beside it; none in tier C."""
+        copies: dict[bytes, int] = {}
+        try:
+            for path, fd in self._work_fds.items():
+                idmap_fd = self._maps.fd_for(plan.kuid) if self._setup.started_by_root else 0
+                writable = plan.workspace_writable
+                copies[path] = root.copy_workspace(fd, writable=writable, idmap_fd=idmap_fd)
+        except StepFailed:
+            _close(list(copies.values()))
+            raise
+        return copies
 
     def _release(self, plan: orders.SandboxPlan, pid: int, go_fd: int, *, keep: bool) -> None:
         """Do what only the zygote can do for a new agent, letting it run as early as may be."""

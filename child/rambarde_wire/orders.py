@@ -47,6 +47,13 @@ class Mask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     is_dir: bool
 
 
+class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A link made in a child's own tmpfs, as another spelling of a path."""
+
+    path: bytes
+    target: bytes
+
+
 class LandlockRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`access` (LANDLOCK_ACCESS_FS_* bits) below `path` as seen inside the sandbox.
 
@@ -90,6 +97,8 @@ class ZygoteSetup(Message, frozen=True, tag="setup"):
     `started_by_root`: the supervisor's euid is 0, so each child gets a userns mapped to an unused
     kuid and an id-mapped workspace. `owner_uid/gid`: owner of the workspace on disk.
     `inner_uid/gid`: ids a child sees as its own (its real ids for an ordinary user).
+    `beside`: folders that belong to the workspace and lie outside of it (the repository of a
+    linked worktree); each is attached at its own path, writable when the workspace is.
     """
 
     version: int
@@ -103,6 +112,7 @@ class ZygoteSetup(Message, frozen=True, tag="setup"):
     workspace: bytes
     hostname: bytes
     entries: list[Entry]
+    beside: list[bytes] = []
     probe: bool = True
     """Make a whole trial child before answering ReplyReady."""
 
@@ -128,6 +138,7 @@ class SandboxPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     environment: dict[str, str]
     cgroup_procs: list[bytes]
     """Host paths of cgroup.procs files the child is put in; empty where there are none."""
+    links: list[Link] = []
 
 
 class CommandPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

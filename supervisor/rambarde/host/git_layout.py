@@ -1,70 +1,73 @@
 """Where a repository keeps its things, read as git reads it, without running git. Trusted side.
 
+Theory of operation
+-------------------
 A linked worktree or a submodule has a `.git` *file* that names its git folder; that folder may
-name a common one. All are read bounded and believed only as paths to look at.
+name a common one. Git needs to write there, so agents are given it. The file is the workspace's
+own word, and an archive from anywhere can hold one that names some other project's repository. So
+it counts only if the git folder, which the workspace cannot write, names the workspace in turn: a
+worktree's by its `gitdir` file, a submodule's by `core.worktree` of its config.
 
-Source: gitrepository-layout(5), git-worktree(1).
+Source: gitrepository-layout(5), git-worktree(1), gitsubmodules(7).
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+import re
 
-_MAX_BYTES = 4096
-_RUN_BY_GIT = (b"hooks", b"config", b"config.worktree", b"info/attributes")
+from rambarde.host.beneath import read_beneath
+
+_MAX_BYTES = 64 << 10
+_WORKTREE = re.compile(rb'^[ \t]*worktree[ \t]*=[ \t]*"?([^"\r\n#;]+?)"?[ \t]*$', re.MULTILINE)
+_PARTS = (b"HEAD", b"objects", b"refs")
 
 
-@dataclass(frozen=True, slots=True)
-class GitFolders:
-    """Git's folders of a workspace that lie outside of it.
+def outside_repository(root: bytes) -> bytes | None:
+    """Return the git folder outside the workspace that its `.git` file rightly leads to.
 
-    `writable` must be there for git to work; `read_only` are the parts that git runs or reads
-    commands from.
+    It holds all that git needs: for a worktree the common folder, in which its own lies.
     """
-
-    writable: tuple[bytes, ...] = ()
-    read_only: tuple[bytes, ...] = ()
-
-
-def outside_folders(root: bytes) -> GitFolders:
-    """Return the outside git folders of a workspace whose `.git` is a file; none otherwise."""
-    git_folder = _named_by(os.path.join(root, b".git"), b"gitdir:")
-    if git_folder is None:
-        return GitFolders()
-    git_folder = os.path.realpath(os.path.join(root, git_folder))
-    named = _named_by(os.path.join(git_folder, b"commondir"), b"")
-    common = os.path.realpath(os.path.join(git_folder, named)) if named else git_folder
-    if _is_below(common, root) or not os.path.isdir(common):
-        return GitFolders()
-    if not _looks_like_git(common):
-        return GitFolders()
-    leaves = [os.path.join(common, name) for name in _RUN_BY_GIT]
-    leaves += [os.path.join(git_folder, name) for name in (b"commondir", b"gitdir")]
-    return GitFolders((common,), tuple(leaf for leaf in leaves if os.path.lexists(leaf)))
-
-
-def _looks_like_git(folder: bytes) -> bool:
-    """A `.git` file may name any folder; only one that is a repository is opened to agents."""
-    parts = (b"HEAD", b"objects", b"refs")
-    return all(os.path.lexists(os.path.join(folder, part)) for part in parts)
-
-
-def _named_by(path: bytes, prefix: bytes) -> bytes | None:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
+    named = _line_of(root, b".git", b"gitdir:")
+    if named is None:
         return None
-    try:
-        line = os.read(fd, _MAX_BYTES).split(b"\n", 1)[0].strip()
-    except OSError:
+    git_folder = os.path.realpath(os.path.join(root, named))
+    if is_below(git_folder, root) or not _names_back(git_folder, root):
         return None
-    finally:
-        os.close(fd)
+    common = git_folder
+    if (common_named := _line_of(git_folder, b"commondir", b"")) is not None:
+        common = os.path.realpath(os.path.join(git_folder, common_named))
+    # A common folder holds the worktree's own one; any other would be somebody's claim again.
+    rightful = is_below(git_folder, common) and not is_below(common, root)
+    return common if rightful and _is_repository(common) else None
+
+
+def is_below(path: bytes, folder: bytes) -> bool:
+    """Tell whether a path is the folder or lies in it."""
+    return (path + b"/").startswith(folder.rstrip(b"/") + b"/")
+
+
+def _names_back(git_folder: bytes, root: bytes) -> bool:
+    back = _line_of(git_folder, b"gitdir", b"")
+    if back is not None:
+        return os.path.realpath(os.path.join(git_folder, back)) == os.path.join(root, b".git")
+    config = read_beneath(git_folder, b"config", max_bytes=_MAX_BYTES) or b""
+    return any(
+        os.path.realpath(os.path.join(git_folder, found)) == root
+        for found in _WORKTREE.findall(config)
+    )
+
+
+def _is_repository(folder: bytes) -> bool:
+    return all(os.path.lexists(os.path.join(folder, part)) for part in _PARTS)
+
+
+def _line_of(folder: bytes, name: bytes, prefix: bytes) -> bytes | None:
+    """Return the first line of a small file without its prefix; None when there is none."""
+    data = read_beneath(folder, name, max_bytes=_MAX_BYTES)
+    if data is None:
+        return None
+    line = data.split(b"\n", 1)[0].strip()
     if not line.startswith(prefix) or b"\0" in line:
         return None
     return line.removeprefix(prefix).strip() or None
-
-
-def _is_below(path: bytes, root: bytes) -> bool:
-    return (path + b"/").startswith(root.rstrip(b"/") + b"/")

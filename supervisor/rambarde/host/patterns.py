@@ -9,6 +9,7 @@ Source: gitignore(5), PATTERN FORMAT.
 from __future__ import annotations
 
 import fnmatch
+import glob
 import os
 import re
 from collections.abc import Iterable
@@ -19,12 +20,14 @@ from dataclasses import dataclass
 class Patterns:
     """`names` matches a base name (bytes) anywhere; `anchored` are patterns from the root.
 
-    `below_git` are leaves of any repository's `.git` folder, as `hooks`.
+    `below_git` are those of any repository's `.git` folder, as `hooks`; `plain` the names at any
+    depth that hold no wildcard.
     """
 
     names: re.Pattern[bytes]
     anchored: tuple[str, ...]
-    below_git: tuple[bytes, ...]
+    below_git: tuple[str, ...]
+    plain: tuple[str, ...]
 
     def has_name(self, name: bytes) -> bool:
         """Return True when a base name is meant at any depth."""
@@ -33,15 +36,18 @@ class Patterns:
 
 def compile_patterns(patterns: Iterable[str]) -> Patterns:
     """Sort patterns by what they ask of a walk."""
-    names, anchored, below_git = [], [], []
+    names, anchored, below_git, simple = [], [], [], []
     for pattern in sorted(patterns):
         plain = pattern.rstrip("/")
         free = plain.removeprefix("**/")
         if plain.startswith("**/.git/"):
-            below_git.append(os.fsencode(free.removeprefix(".git/")))
+            below_git.append(free.removeprefix(".git/"))
         elif "/" in free.lstrip("/") or plain.startswith("/"):
             anchored.append(plain.lstrip("/"))
         else:
             names.append(fnmatch.translate(free))
+            simple += [] if glob.has_magic(free) else [free]
     joined = "|".join(names) or r"(?!)"
-    return Patterns(re.compile(os.fsencode(joined)), tuple(anchored), tuple(below_git))
+    return Patterns(
+        re.compile(os.fsencode(joined)), tuple(anchored), tuple(below_git), tuple(simple)
+    )

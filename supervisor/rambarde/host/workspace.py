@@ -8,8 +8,9 @@ to mask, virtual environments. Names are bytes and are only listed; nothing is f
 run, git least of all. A protected entry that is a link is protected where it lands, if that is
 inside; what lies outside is not in the sandbox at all.
 
-What the budget did not reach is told, never passed over: the walk is a convenience for nested
-repositories and masks, the anchored names of the root are always looked at.
+The walk goes by level, so that what it does not reach is far from the root; that is told, never
+passed over in silence. Names anchored at the root are looked at whatever the budget. After
+MOST_FINE repositories within the tree, further ones are protected as a whole.
 
 Source: rename(2) (EBUSY on a mount point), mount_namespaces(7).
 """
@@ -21,20 +22,22 @@ import os
 import stat
 import sys
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import rambarde
 from rambarde.errors import UsageError
 from rambarde.host.beneath import read_beneath
-from rambarde.host.git_layout import outside_folders
+from rambarde.host.expand import expand
+from rambarde.host.git_layout import is_below, outside_repository
 from rambarde.host.patterns import Patterns, compile_patterns
-from rambarde.host.venvs import interpreter_folders
+from rambarde.host.venvs import find_interpreters
 from rambarde_wire.orders import Mask
 
 MOST_ENTRIES = 20_000
 MOST_S = 0.25
-MOST_LEAVES = 400
+MOST_FINE = 50
 _SKIPPED = frozenset({b".git", b"node_modules", b"__pycache__", b".mypy_cache", b".ruff_cache"})
 _KEY_SUFFIXES = (b".pem", b".key")
 _KEY_BYTES = 64 << 10
@@ -44,23 +47,24 @@ _KEY_BYTES = 64 << 10
 class Workspace:
     """A workspace as it was at the start. Paths are absolute bytes, canonical.
 
-    Fields: `cwd` the spelling the person used; `shown` the root as text; `aliases` links that spell
-    it otherwise, with their targets; `read_only` leaves, `pins` and `masks` to lay; `outside_git`
-    git folders outside that git needs; `interpreters` folders to show; `holds_installation` the
-    part of the running program that lies inside, "" for none; `absent` protected names of the root
-    that do not exist now; `warnings` for a person.
+    Fields: `cwd` the spelling the person used; `shown` the root as text; `links` to make inside,
+    each with what it says: other spellings of the root, hops to interpreters; `read_only` leaves,
+    `pins` and `masks` to lay; `beside` folders outside that belong to the workspace (git's common
+    folder), writable as it is; `interpreters` folders to show; `holds_installation` the part of
+    the running program that lies inside, "" for none; `absent` protected names that do not exist
+    now; `warnings` for a person.
     """
 
     root: bytes
     cwd: bytes
     shown: str
-    aliases: tuple[tuple[bytes, bytes], ...]
+    links: tuple[tuple[bytes, bytes], ...]
     owner_uid: int
     owner_gid: int
     read_only: tuple[bytes, ...]
     pins: tuple[bytes, ...]
     masks: tuple[Mask, ...]
-    outside_git: tuple[bytes, ...]
+    beside: tuple[bytes, ...]
     interpreters: tuple[bytes, ...]
     holds_installation: str
     agent_files: tuple[bytes, ...]
@@ -71,7 +75,9 @@ class Workspace:
 @dataclass(slots=True)
 class _Found:
     leaves: set[bytes] = field(default_factory=set)
-    masks: list[Mask] = field(default_factory=list)
+    absent: list[bytes] = field(default_factory=list)
+    masks: dict[bytes, Mask] = field(default_factory=dict)
+    repositories: int = 0
     venvs: list[bytes] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -96,27 +102,28 @@ def scan_workspace(
     protect, mask = compile_patterns(protected), compile_patterns(masks)
     found = _Found()
     _walk(root, protect, mask, found)
-    absent = _anchored(root, protect, found.leaves)
-    if os.path.isfile(os.path.join(root, b".git")):
-        found.leaves.add(os.path.join(root, b".git"))
-    outside = outside_folders(root)
-    leaves = _landings(root, found)
+    _look_at_names(root, protect.anchored + protect.plain, found)
+    beside = _outside_git(root, protect, found)
+    for path in _named(root, mask.anchored):
+        _mask(root, path, found)
+    leaves = _landings((root, *beside), found)
+    interpreters = find_interpreters(found.venvs, root)
     status = os.stat(root)
     return Workspace(
         root=root,
         cwd=given,
         shown=_shown(root),
-        aliases=_aliases(given, root),
+        links=(*(() if given == root else ((given, root),)), *interpreters.links),
         owner_uid=status.st_uid,
         owner_gid=status.st_gid,
-        read_only=(*sorted(leaves), *outside.read_only),
-        pins=_pins(root, leaves),
-        masks=tuple(sorted(found.masks, key=lambda one: one.path)),
-        outside_git=outside.writable,
-        interpreters=interpreter_folders(found.venvs, root),
+        read_only=tuple(sorted(leaves)),
+        pins=_pins((root, *beside), leaves),
+        masks=tuple(found.masks[path] for path in sorted(found.masks)),
+        beside=beside,
+        interpreters=interpreters.folders,
         holds_installation=_installation_in(root),
         agent_files=_names(os.path.join(root, b".rambarde", b"agents")),
-        absent=absent,
+        absent=tuple(sorted(set(found.absent))),
         warnings=tuple(found.warnings),
     )
 
@@ -149,26 +156,26 @@ def _check_root(root: bytes, given: bytes, home: str) -> None:
 def _walk(root: bytes, protect: Patterns, mask: Patterns, found: _Found) -> None:
     deadline = time.monotonic() + MOST_S
     left = MOST_ENTRIES
-    waiting = [root]
+    waiting = deque([root])
     while waiting:
-        folder = waiting.pop()
+        folder = waiting.popleft()
         try:
             entries = list(os.scandir(folder))
         except OSError:
             continue
         left -= len(entries)
-        if left < 0 or time.monotonic() > deadline or len(found.leaves) > MOST_LEAVES:
+        if left < 0 or time.monotonic() > deadline:
             found.warnings.append(
                 f"the scan for nested repositories and secret files stopped at {_shown(folder)}:"
-                " what lies beyond is neither protected nor masked"
+                " what lies as deep or deeper may be neither protected nor masked"
             )
             return
-        waiting += _look_at(entries, folder == root, protect, mask, found)
+        waiting += _look_at(root, entries, protect, mask, found)
 
 
 def _look_at(
+    root: bytes,
     entries: Iterable[os.DirEntry[bytes]],
-    is_root: bool,
     protect: Patterns,
     mask: Patterns,
     found: _Found,
@@ -178,73 +185,117 @@ def _look_at(
         is_folder = entry.is_dir(follow_symlinks=False)
         if protect.has_name(entry.name):
             found.leaves.add(entry.path)
-        elif mask.has_name(entry.name) and _is_secret(entry):
-            found.masks.append(Mask(entry.path, is_dir=is_folder))
-        elif entry.name == b"pyvenv.cfg":
+            continue
+        if mask.has_name(entry.name) and _mask(root, entry.path, found):
+            continue
+        if entry.name == b"pyvenv.cfg":
             found.venvs.append(os.path.dirname(entry.path))
-        if is_folder and entry.name == b".git" and not is_root:
-            leaves = (os.path.join(entry.path, leaf) for leaf in protect.below_git)
-            found.leaves.update(leaf for leaf in leaves if os.path.lexists(leaf))
-        elif is_folder and entry.name not in _SKIPPED and not protect.has_name(entry.name):
+        elif entry.name == b".git":
+            if os.path.dirname(entry.path) != root:
+                _nested_repository(entry.path, is_folder, protect, found)
+            elif entry.is_file(follow_symlinks=False):
+                found.leaves.add(entry.path)
+        elif is_folder and entry.name not in _SKIPPED:
             yield entry.path
 
 
-def _is_secret(entry: os.DirEntry[bytes]) -> bool:
-    """A certificate in a .pem file is public; only what holds a private key is hidden."""
-    if entry.is_symlink():
+def _nested_repository(git: bytes, is_folder: bool, protect: Patterns, found: _Found) -> None:
+    found.repositories += 1
+    if not is_folder or found.repositories > MOST_FINE:
+        found.leaves.add(git)
+    else:
+        _look_at_names(git, protect.below_git, found)
+
+
+def _look_at_names(folder: bytes, patterns: Iterable[str], found: _Found) -> None:
+    """Add the leaves that patterns anchored at a folder name, and the plain ones not there."""
+    patterns = tuple(patterns)
+    found.leaves.update(_named(folder, patterns))
+    for pattern in patterns:
+        path = os.path.join(folder, os.fsencode(pattern))
+        plain = not glob.has_magic(pattern)
+        if plain and not os.path.lexists(path) and os.path.isdir(os.path.dirname(path)):
+            found.absent.append(path)
+
+
+def _named(folder: bytes, patterns: Iterable[str]) -> Iterator[bytes]:
+    """Yield what exists of the paths that patterns anchored at a folder name."""
+    for pattern in patterns:
+        yield from expand(folder, os.fsencode(pattern))
+
+
+def _outside_git(root: bytes, protect: Patterns, found: _Found) -> tuple[bytes, ...]:
+    """Return the repository outside that the workspace's `.git` file leads to, with its leaves."""
+    git = os.path.join(root, b".git")
+    if not os.path.lexists(git):
+        # One that an agent makes may stay if it is plain (new_repository.py).
+        found.absent.append(git)
+        return ()
+    common = outside_repository(root) if os.path.isfile(git) else None
+    if common is None:
+        if not os.path.isdir(git):
+            found.warnings.append(
+                ".git leads to a repository that does not name this workspace in turn: git will"
+                " not work inside"
+            )
+        return ()
+    inner = tuple(name.removeprefix(".git/") for name in protect.anchored if name[:5] == ".git/")
+    _look_at_names(common, inner, found)
+    return (common,)
+
+
+def _mask(root: bytes, path: bytes, found: _Found) -> bool:
+    """Note a path to hide; a link is hidden where it lands. False when there is nothing to hide."""
+    landing = os.path.realpath(path)
+    try:
+        is_folder = stat.S_ISDIR(os.stat(landing).st_mode)
+    except OSError:
         return False
-    if not entry.name.endswith(_KEY_SUFFIXES):
-        return True
-    folder, name = os.path.split(entry.path)
-    data = read_beneath(folder, name, max_bytes=_KEY_BYTES)
+    if landing == root or not is_below(landing, root):
+        return False
+    if is_folder and os.path.exists(os.path.join(landing, b"pyvenv.cfg")):
+        # `.env` is also a common name of a virtual environment.
+        return False
+    if path.endswith(_KEY_SUFFIXES) and not is_folder and not _holds_key(root, landing):
+        return False
+    found.masks[landing] = Mask(landing, is_dir=is_folder)
+    return True
+
+
+def _holds_key(root: bytes, path: bytes) -> bool:
+    """A certificate in a .pem file is public; only what holds a private key is hidden."""
+    data = read_beneath(root, os.path.relpath(path, root), max_bytes=_KEY_BYTES)
     return data is None or b"PRIVATE KEY" in data
 
 
-def _anchored(root: bytes, protect: Patterns, leaves: set[bytes]) -> tuple[bytes, ...]:
-    """Add the leaves that patterns anchored at the root name; return the plain ones not there."""
-    absent = []
-    for pattern in protect.anchored:
-        if glob.has_magic(pattern):
-            hits = glob.iglob(os.fsencode(pattern), root_dir=root, recursive=True)
-            leaves.update(os.path.join(root, hit) for hit in hits)
-            continue
-        path = os.path.join(root, os.fsencode(pattern))
-        if os.path.lexists(path):
-            leaves.add(path)
-        elif os.path.isdir(os.path.dirname(path)):
-            absent.append(path)
-    return tuple(absent)
-
-
-def _landings(root: bytes, found: _Found) -> set[bytes]:
-    """Return the leaves with links replaced by where they land, if that is inside the tree."""
+def _landings(roots: tuple[bytes, ...], found: _Found) -> set[bytes]:
+    """Return the leaves with links replaced by where they land, if that is within the roots."""
     leaves = set()
     for leaf in found.leaves:
         landing = os.path.realpath(leaf)
-        if not (landing + b"/").startswith(root + b"/") or landing == root:
+        if landing in roots or not any(is_below(landing, root) for root in roots):
             found.warnings.append(f"{_shown(leaf)} leads outside: not protected, and not reachable")
-        elif os.path.exists(landing):
+            continue
+        if landing != leaf and os.path.islink(leaf):
+            found.warnings.append(
+                f"{_shown(leaf)} is a link: where it leads is protected, the link itself is not"
+            )
+        if os.path.exists(landing):
             leaves.add(landing)
             if os.path.isfile(landing) and os.lstat(landing).st_nlink > 1:
                 found.warnings.append(f"{_shown(leaf)} has a second name (hard link) unprotected")
     return leaves
 
 
-def _pins(root: bytes, leaves: Iterable[bytes]) -> tuple[bytes, ...]:
+def _pins(roots: tuple[bytes, ...], leaves: Iterable[bytes]) -> tuple[bytes, ...]:
+    """Return every folder between a root and a leaf: one that can be renamed protects nothing."""
     pins = set()
     for leaf in leaves:
         folder = os.path.dirname(leaf)
-        while folder != root and len(folder) > len(root):
+        while folder not in roots and any(is_below(folder, root) for root in roots):
             pins.add(folder)
             folder = os.path.dirname(folder)
     return tuple(sorted(pins, key=lambda path: (path.count(b"/"), path)))
-
-
-def _aliases(given: bytes, root: bytes) -> tuple[tuple[bytes, bytes], ...]:
-    """Return links to make so that the person's own spelling of the path works inside."""
-    if given == root:
-        return ()
-    return ((given, root),)
 
 
 def _installation_in(root: bytes) -> str:

@@ -19,7 +19,15 @@ from rambarde.host.workspace import Workspace
 from rambarde.policy.environment import child_environment
 from rambarde.policy.landlock import ruleset
 from rambarde.policy.model import Limits, Policy
-from rambarde.policy.mounts import HOME_INSIDE, HOSTNAME, RG_INSIDE, template_entries
+from rambarde.policy.mounts import (
+    HOME_INSIDE,
+    HOSTNAME,
+    PRIVATE,
+    RG_INSIDE,
+    interpreter_folders,
+    private_links,
+    template_entries,
+)
 from rambarde.policy.seccomp import assemble, load_table
 from rambarde.policy.source import shipped_folder
 from rambarde_wire.orders import (
@@ -45,7 +53,6 @@ _SYSTEM = (
     b"/usr", b"/bin", b"/sbin", b"/lib", b"/lib32", b"/lib64", b"/libx32", b"/opt", b"/nix",
     b"/etc", b"/rambarde",
 )  # fmt: skip
-_PRIVATE = (b"/tmp", b"/var/tmp", b"/dev/shm", HOME_INSIDE)
 
 
 def compile_setup(
@@ -68,6 +75,7 @@ def compile_setup(
         entries=template_entries(
             space, facts, inner_uid=inner_uid, inner_gid=inner_gid, git_config=git_config
         ),
+        beside=list(space.beside),
     )
 
 
@@ -112,8 +120,9 @@ def compile_agent(
         seccomp=_filter(facts.machine, "agent", tier, debug=False),
         rlimits=_rlimits(limits, memory=_AGENT_MEMORY_ROOM),
         oom_score_adj=AGENT_OOM_SCORE,
-        environment=_environment(environment, space),
+        environment=child_environment(shipped_folder(), environment),
         cgroup_procs=cgroup_procs,
+        links=private_links(space) if tier != "C" else [],
     )
 
 
@@ -133,7 +142,7 @@ def compile_command(
         agent_id=sandbox.agent_id,
         argv=argv,
         cwd=cwd,
-        environment=sandbox.environment,
+        environment=_with_folder(sandbox.environment, cwd),
         landlock=_landlock(policy, space, facts, sandbox.tier, executes=True),
         seccomp=_filter(facts.machine, "command", sandbox.tier, debug=policy.debug),
         rlimits=_rlimits(policy.limits, memory=policy.limits.memory_bytes),
@@ -156,15 +165,15 @@ def _tmpfs(limits: Limits) -> list[Tmpfs]:
 def _landlock(
     policy: Policy, space: Workspace, facts: HostFacts, tier: Tier, *, executes: bool
 ) -> Landlock:
-    interpreters = (os.fsencode(facts.prefix), *space.interpreters)
+    workspace = (space.root, *space.beside)
     return ruleset(
         facts.landlock_abi,
         tier,
-        workspace=space.root,
+        workspace=workspace,
         writable=policy.writable and tier != "C",
         executes=executes,
-        system=(*_SYSTEM, *interpreters),
-        private=_PRIVATE if tier != "C" else (),
+        system=(*_SYSTEM, *interpreter_folders(space, facts)),
+        private=PRIVATE if tier != "C" else (),
     )
 
 
@@ -186,8 +195,12 @@ def _rlimits(limits: Limits, *, memory: int) -> list[Rlimit]:
     ]
 
 
-def _environment(own: Mapping[str, str], space: Workspace) -> dict[str, str]:
-    return child_environment(shipped_folder(), own, workspace=space.shown)
+def _with_folder(environment: Mapping[str, str], cwd: bytes) -> dict[str, str]:
+    """Add PWD, by which a shell keeps the person's spelling; none for a name that is no text."""
+    try:
+        return {**environment, "PWD": cwd.decode()}
+    except UnicodeDecodeError:
+        return dict(environment)
 
 
 @cache

@@ -51,25 +51,18 @@ def load_environment(folder: str) -> EnvironmentShape:
     return shape
 
 
-def child_environment(
-    folder: str, own: Mapping[str, str], *, workspace: str, path_first: str = ""
-) -> dict[str, str]:
-    """Return the whole environment of a child.
+def child_environment(folder: str, own: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a child.
 
     Args:
         folder: of the policies.
         own: the supervisor's environment; only listed names with a plain value are taken.
-        workspace: PWD of a new process.
-        path_first: put before PATH.
     """
     shape = load_environment(folder)
     names = [name for group in shape.passed for name in group.names]
     made = {name: own[name] for name in names if name in own and _is_plain(own[name])}
     for group in shape.fixed:
         made.update(group.values)
-    made["PWD"] = workspace
-    if path_first:
-        made["PATH"] = f"{path_first}:{made['PATH']}"
     return made
 
 

@@ -50,7 +50,7 @@ def ruleset(
     abi: int,
     tier: Tier,
     *,
-    workspace: bytes,
+    workspace: Iterable[bytes],
     writable: bool,
     executes: bool,
     system: Iterable[bytes],
@@ -61,7 +61,7 @@ def ruleset(
     Args:
         abi: the kernel's.
         tier: with a net namespace TCP is left alone, or local test servers would break.
-        workspace: its path inside.
+        workspace: its path inside, and those of what belongs to it.
         writable: whether the workspace may be written.
         executes: commands may, agents may not (they cannot exec anyway).
         system: read-only areas (programs, libraries, files of /etc).
@@ -70,7 +70,8 @@ def ruleset(
     handled = handled_fs(abi)
     run = EXECUTE if executes else 0
     rules = [LandlockRule(path, (_READ | run) & handled, optional=True) for path in system]
-    rules.append(LandlockRule(workspace, ((_OWN if writable else _READ) | run) & handled))
+    work = ((_OWN if writable else _READ) | run) & handled
+    rules += [LandlockRule(path, work) for path in workspace]
     rules += [LandlockRule(path, (_OWN | run) & handled, optional=True) for path in private]
     rules.append(LandlockRule(b"/proc", (_READ | WRITE_FILE) & handled, optional=True))
     rules.append(LandlockRule(b"/dev", (_READ | WRITE_FILE) & handled))

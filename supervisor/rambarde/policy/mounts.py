@@ -14,12 +14,15 @@ import os
 from collections.abc import Iterable
 
 from rambarde.host.facts import HostFacts
+from rambarde.host.venvs import installation_parts
 from rambarde.host.workspace import Workspace
-from rambarde_wire.orders import Entry
+from rambarde_wire.orders import Entry, Link
 
 RG_INSIDE = b"/rambarde/bin/rg"
 HOME_INSIDE = b"/home/agent"
 HOSTNAME = b"rambarde"
+PRIVATE = (b"/tmp", b"/var/tmp", b"/dev/shm", HOME_INSIDE)
+"""Where each child has a tmpfs of its own."""
 
 _ROOT_LINKS = (b"/bin", b"/sbin", b"/lib", b"/lib32", b"/lib64", b"/libx32")
 _TREES = (b"/usr", b"/opt", b"/nix")
@@ -42,7 +45,7 @@ def template_entries(
 
     Args:
         space: interpreters that virtual environments of the workspace point to, and links that
-            spell its path otherwise.
+            lead to them or spell its path otherwise.
         facts: our own interpreter's prefix and ripgrep.
         inner_uid: the uid a child sees as its own; named `agent` inside.
         inner_gid: likewise.
@@ -64,8 +67,29 @@ def template_entries(
     if facts.rg:
         entries.append(Entry("file", RG_INSIDE, os.path.realpath(os.fsencode(facts.rg))))
     entries += _interpreters(space, facts)
-    entries += [Entry("symlink", link, target) for link, target in space.aliases]
+    taken = {entry.target for entry in entries}
+    entries += [
+        Entry("symlink", path, text)
+        for path, text in space.links
+        if path not in taken and not is_private(path) and not _is_covered(path, entries, space)
+    ]
     return entries
+
+
+def private_links(space: Workspace) -> list[Link]:
+    """Return the links that lie in a child's own tmpfs, which no template can hold."""
+    return [Link(path, text) for path, text in space.links if is_private(path)]
+
+
+def is_private(path: bytes) -> bool:
+    """Tell whether a path lies below a tmpfs that each child has to itself."""
+    return path.startswith(tuple(one + b"/" for one in PRIVATE))
+
+
+def _is_covered(path: bytes, entries: Iterable[Entry], space: Workspace) -> bool:
+    """Tell whether the host's own folder is shown there, with the link in it."""
+    shown = [entry.target for entry in entries if entry.kind == "tree"]
+    return path.startswith(tuple(one + b"/" for one in (*shown, space.root, *space.beside)))
 
 
 def _root_links() -> Iterable[Entry]:
@@ -100,10 +124,16 @@ def _generated(uid: int, gid: int) -> Iterable[Entry]:
     yield Entry("text", b"/etc/machine-id", _MACHINE_ID)
 
 
+def interpreter_folders(space: Workspace, facts: HostFacts) -> tuple[bytes, ...]:
+    """Return the folders that Pythons run from: our own, and those of virtual environments."""
+    own = installation_parts(os.fsencode(facts.prefix))
+    return tuple(sorted({*space.interpreters, *own}))
+
+
 def _interpreters(space: Workspace, facts: HostFacts) -> Iterable[Entry]:
     """Interpreters outside /usr: ours, and every hop of the workspace's virtual environments."""
     shown = set(_TREES)
-    for path in sorted({*space.interpreters, os.fsencode(facts.prefix)}):
+    for path in interpreter_folders(space, facts):
         inside = any(path == tree or path.startswith(tree + b"/") for tree in shown)
         in_workspace = (path + b"/").startswith(space.root + b"/")
         if not inside and not in_workspace and os.path.isdir(path):
