@@ -112,7 +112,7 @@ class Rules:
 
     def samples(self, call: str) -> Iterator[tuple[int, ...]]:
         """Yield arguments on both sides of every condition any rule has on the call."""
-        seen = {(0,) * 6, (0xFFFFFFFF,) * 6}
+        seen: set[tuple[int, ...]] = {(0,) * 6, (0xFFFFFFFF,) * 6}
         for rule in self.rules:
             if call not in rule["calls"]:
                 continue
