@@ -290,3 +290,35 @@ def test_the_engine_is_chosen_by_the_supervisor_alone(
         assert answer.startswith("[error]"), answer
     assert ran.json["subagents"] == []
     assert Path(program.workspace).exists()
+
+
+def test_a_socket_of_the_host_in_the_workspace_is_hidden(
+    program: Program, engine: ScriptedEngine
+) -> None:
+    """NET-04: a server of the host that listens in the tree is reached outside, not inside."""
+    folder = program.workspace / "run"
+    folder.mkdir()
+    with (
+        contextlib.chdir(folder),
+        _listen(socket.AF_UNIX, socket.SOCK_STREAM, "s") as stream,
+        _listen(socket.AF_UNIX, socket.SOCK_DGRAM, "d") as dgram,
+    ):
+        for name in ("s", "d"):
+            os.chmod(name, 0o777)
+        acts = {
+            "stream": "connect(socket.AF_UNIX, socket.SOCK_STREAM, 'run/s')",
+            "dgram": "connect(socket.AF_UNIX, socket.SOCK_DGRAM, 'run/d')",
+        }
+        assert try_outside(program, acts) == {"stream": "ok", "dgram": "ok"}
+        assert dgram.recv(9) == b"x"
+        stream.accept()[0].close()
+        acts["own"] = (
+            "(lambda s: (s.bind('run/own'), s.listen(),"
+            " connect(socket.AF_UNIX, socket.SOCK_STREAM, 'run/own'), None)[-1])"
+            "(socket.socket(socket.AF_UNIX))"
+        )
+        found = try_inside(program, engine, acts)
+        assert found == {"stream": "EACCES", "dgram": "EACCES", "own": "ok"}
+        for one in (stream, dgram):
+            with pytest.raises(BlockingIOError):
+                one.accept() if one is stream else one.recv(9)

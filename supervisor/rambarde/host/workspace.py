@@ -4,9 +4,9 @@ Theory of operation
 -------------------
 One bounded walk finds what a plan needs: protected leaves that exist, every directory between them
 and the root (pins: a read-only leaf below a directory that can be renamed protects nothing), files
-to mask, virtual environments. Names are bytes and are only listed; nothing is followed, nothing is
-run, git least of all. A protected entry that is a link is protected where it lands, if that is
-inside; what lies outside is not in the sandbox at all.
+to mask, sockets of the host, virtual environments. Names are bytes and are only listed; nothing is
+followed, nothing is run, git least of all. A protected entry that is a link is protected where it
+lands, if that is inside; what lies outside is not in the sandbox at all.
 
 The walk goes by level, so that what it does not reach is far from the root; that is told, never
 passed over in silence. Names anchored at the root are looked at whatever the budget. After
@@ -197,6 +197,19 @@ def _look_at(
                 found.leaves.add(entry.path)
         elif is_folder and entry.name not in _SKIPPED:
             yield entry.path
+        elif _is_socket(entry):
+            # No namespace keeps a process from a socket it can see by name: it would reach the
+            # host's program behind it.
+            found.masks[entry.path] = Mask(entry.path, is_dir=False)
+
+
+def _is_socket(entry: os.DirEntry[bytes]) -> bool:
+    if entry.is_file(follow_symlinks=False) or entry.is_symlink():
+        return False
+    try:
+        return stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode)
+    except OSError:
+        return False
 
 
 def _nested_repository(git: bytes, is_folder: bool, protect: Patterns, found: _Found) -> None:
