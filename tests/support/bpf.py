@@ -1,192 +1,107 @@
-"""A small interpreter of classic BPF, and a reading of the rules that shares no code with it.
+"""An interpreter of classic BPF over seccomp data, written from the kernel's documentation.
 
-`answer_of` runs a filter as the kernel would, for machines that a test does not run on; a jump or
-a load that the kernel's checker would refuse is an error. `expected` says what the rules' text
-demands, straight from the TOML, first match first: assembler and tables are held against it.
+It shares nothing with the assembler it judges, and refuses what the kernel refuses: unknown codes,
+jumps out of the program, loads past the data, an end without an answer.
 
-Source: Documentation/networking/filter.rst; seccomp(2), struct seccomp_data; linux/bpf_common.h.
+Source: linux/filter.h, linux/bpf_common.h, linux/seccomp.h; seccomp(2).
 """
 
 from __future__ import annotations
 
-import errno
+import functools
 import struct
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-ALLOW = "allow"
-KILL = "kill"
+ALLOW = 0x7FFF0000
+KILL = 0x80000000
+ERRNO = 0x00050000
 ARCHES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-_I386 = 0x40000003
-FOREIGN = {"x86_64": (_I386, ARCHES["aarch64"]), "aarch64": (0x40000028, ARCHES["x86_64"])}
+
 _DATA_BYTES = 64
-_LOW = 0xFFFFFFFF
+_MASK32 = 0xFFFFFFFF
+
+
+class BadProgramError(Exception):
+    """The kernel would not load this program."""
 
 
 @dataclass(frozen=True)
-class Event:
-    """One system call as a filter sees it: arguments are 64 bits wide."""
+class Instruction:
+    """struct sock_filter."""
 
-    number: int
-    arch: int
-    arguments: tuple[int, ...] = (0, 0, 0, 0, 0, 0)
-
-    def data(self) -> bytes:
-        """As struct seccomp_data: number, architecture, instruction pointer, six arguments."""
-        return struct.pack("<IIQ6Q", self.number & _LOW, self.arch, 0, *self.arguments)
+    code: int
+    yes: int
+    no: int
+    value: int
 
 
-def answer_of(program: bytes, event: Event) -> str:
-    """Return `allow`, `kill` or the name of an errno."""
-    code = list(struct.iter_unpack("<HBBI", program))
-    data = event.data()
-    assert len(data) == _DATA_BYTES
-    accumulator = place = 0
-    while True:
-        operation, yes, no, value = code[place]
+@functools.lru_cache(maxsize=64)
+def read(program: bytes) -> list[Instruction]:
+    """The instructions of a program, checked as the kernel checks them when it loads one."""
+    if len(program) % 8 or not 0 < len(program) // 8 <= 4096:
+        raise BadProgramError(f"{len(program)} bytes")
+    found = [Instruction(*fields) for fields in struct.iter_unpack("=HBBI", program)]
+    for place, one in enumerate(found):
+        _check(one, place, len(found))
+    if found[-1].code != 0x06:
+        raise BadProgramError("the last instruction does not answer")
+    return found
+
+
+def _check(one: Instruction, place: int, length: int) -> None:
+    if one.code == 0x20:
+        if one.value % 4 or one.value + 4 > _DATA_BYTES:
+            raise BadProgramError(f"{place}: load at {one.value}")
+    elif one.code in (0x15, 0x25, 0x35, 0x45):
+        if place + 1 + max(one.yes, one.no) >= length:
+            raise BadProgramError(f"{place}: jump out of the program")
+    elif one.code == 0x05:
+        if place + 1 + one.value >= length:
+            raise BadProgramError(f"{place}: jump out of the program")
+    elif one.code not in (0x06, 0x54):
+        raise BadProgramError(f"{place}: code {one.code:#x}")
+
+
+def run(program: bytes, number: int, arguments: Sequence[int] = (), *, arch: int) -> int:
+    """The program's answer to a call: ALLOW, KILL, or ERRNO with an errno in its low bits.
+
+    Args:
+        program: struct sock_filter[].
+        number: of the call, as the kernel has it (32 bits).
+        arguments: up to six, 64 bits each; those left out are 0.
+        arch: AUDIT_ARCH_*.
+    """
+    filled = [value & (1 << 64) - 1 for value in (*arguments, 0, 0, 0, 0, 0, 0)][:6]
+    data = struct.pack("<IIQ6Q", number & _MASK32, arch, 0x7F0000001000, *filled)
+    code = read(program)
+    place = accumulator = 0
+    while True:  # a program only jumps forward, so it ends
+        one = code[place]
         place += 1
-        match operation:
+        match one.code:
             case 0x20:
-                assert value % 4 == 0
-                assert value < _DATA_BYTES
-                accumulator = int.from_bytes(data[value : value + 4], "little")
+                accumulator = int.from_bytes(data[one.value : one.value + 4], "little")
             case 0x54:
-                accumulator &= value
+                accumulator &= one.value
             case 0x15:
-                place += yes if accumulator == value else no
+                place += one.yes if accumulator == one.value else one.no
+            case 0x25:
+                place += one.yes if accumulator > one.value else one.no
+            case 0x35:
+                place += one.yes if accumulator >= one.value else one.no
             case 0x45:
-                place += yes if accumulator & value else no
-            case 0x06:
-                return _return(value)
+                place += one.yes if accumulator & one.value else one.no
+            case 0x05:
+                place += one.value
             case _:
-                raise AssertionError(f"operation {operation:#x} at {place - 1}")
+                return one.value
 
 
-def _return(value: int) -> str:
-    match value & 0xFFFF0000:
-        case 0x7FFF0000:
-            return ALLOW
-        case 0x80000000:
-            return KILL
-        case 0x00050000:
-            return errno.errorcode[value & 0xFFFF]
-    raise AssertionError(f"answer {value:#x}")
-
-
-@dataclass(frozen=True)
-class Rules:
-    """The tables as their TOML says, for one machine."""
-
-    machine: str
-    numbers: Mapping[str, int]
-    rules: Sequence[Mapping[str, Any]]
-
-    @classmethod
-    def read(cls, folder: Path, machine: str) -> Rules:
-        """Read rules.toml and the machine's numbers."""
-        numbers = tomllib.loads((folder / f"{machine}.toml").read_text())["numbers"]
-        rules = tomllib.loads((folder / "rules.toml").read_text())["rule"]
-        return cls(machine, numbers, rules)
-
-    def in_force(self, profile: str, tier: str, *, debug: bool) -> Iterator[Mapping[str, Any]]:
-        """Yield the rules of a profile and tier in their order."""
-        for rule in self.rules:
-            if (
-                profile in rule.get("profiles", ("agent", "command"))
-                and tier in rule.get("tiers", ("A", "A-proc", "B", "C"))
-                and not (debug and rule.get("unless_debug"))
-            ):
-                yield rule
-
-    def expected(
-        self, call: str, arguments: Sequence[int], *, profile: str, tier: str, debug: bool
-    ) -> str:
-        """Return what the text of the rules demands for a call."""
-        for rule in self.in_force(profile, tier, debug=debug):
-            if call in rule["calls"] and all(holds(one, arguments) for one in rule.get("when", ())):
-                return str(rule["action"])
-        return ALLOW
-
-    def samples(self, call: str) -> Iterator[tuple[int, ...]]:
-        """Yield arguments on both sides of every condition any rule has on the call."""
-        seen: set[tuple[int, ...]] = {(0,) * 6, (0xFFFFFFFF,) * 6}
-        for rule in self.rules:
-            if call not in rule["calls"]:
-                continue
-            seen |= {matching(rule), *near_misses(rule)}
-        yield from sorted(seen)
-        for one in sorted(seen):
-            yield tuple(value | 0x7 << 32 for value in one)
-
-
-def holds(condition: Mapping[str, Any], arguments: Sequence[int]) -> bool:
-    """Say whether a condition of a rule holds, by the low 32 bits."""
-    value = arguments[condition["arg"]] & _LOW & condition.get("mask", _LOW)
-    values = condition["values"]
-    match condition["test"]:
-        case "equals":
-            return value in values
-        case "not_in" | "not_equals":
-            return value not in values
-        case "any_bit":
-            return any(value & bits for bits in values)
-        case "no_bit":
-            return not any(value & bits for bits in values)
-    raise AssertionError(condition)
-
-
-def matching(rule: Mapping[str, Any], choice: int = 0) -> tuple[int, ...]:
-    """Return arguments that meet all conditions of a rule."""
-    arguments = [0] * 6
-    for one in rule.get("when", ()):
-        arguments[one["arg"]] |= _meeting(one, choice)
-    assert all(holds(one, arguments) for one in rule.get("when", ())), rule
-    return tuple(arguments)
-
-
-def near_misses(rule: Mapping[str, Any]) -> Iterator[tuple[int, ...]]:
-    """Yield arguments that meet all conditions of a rule but one, and every way to meet them."""
-    for one in rule.get("when", ()):
-        for choice in range(len(_ways(one))):
-            yield matching(rule, choice)
-        for value in _missing(one):
-            arguments = list(matching(rule))
-            arguments[one["arg"]] = value
-            yield tuple(arguments)
-
-
-def _ways(condition: Mapping[str, Any]) -> list[int]:
-    values = list(condition["values"])
-    match condition["test"]:
-        case "equals":
-            return values
-        case "any_bit":
-            return [1 << bit for value in values for bit in range(32) if value >> bit & 1]
-        case "no_bit":
-            return [0]
-    return [next(n for n in (1, 0, 5, 40, 77) if n not in values)]
-
-
-def _meeting(condition: Mapping[str, Any], choice: int) -> int:
-    ways = _ways(condition)
-    return ways[choice % len(ways)]
-
-
-def _missing(condition: Mapping[str, Any]) -> list[int]:
-    values = list(condition["values"])
-    match condition["test"]:
-        case "equals":
-            mask = condition.get("mask", _LOW)
-            around = {value + step for value in values for step in (-1, 1)} | {0}
-            return [one & _LOW for one in around if one & mask not in values]
-        case "any_bit":
-            together = 0
-            for value in values:
-                together |= value
-            return [0, ~together & _LOW]
-        case "no_bit":
-            return values
-    return values
+def denied(answer: int) -> int:
+    """The errno of an answer; 0 for one that allows."""
+    if answer == ALLOW:
+        return 0
+    if answer & 0xFFFF0000 != ERRNO:
+        raise AssertionError(f"{answer:#x} neither allows nor denies")
+    return answer & 0xFFFF

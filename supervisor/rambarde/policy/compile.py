@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Literal
 
+from rambarde.host.around import all_but
 from rambarde.host.facts import HostFacts
 from rambarde.host.workspace import Workspace
 from rambarde.policy.environment import child_environment
@@ -118,7 +119,7 @@ def compile_agent(
         masks=list(space.masks),
         landlock=_landlock(policy, space, facts, tier, executes=False),
         seccomp=_filter(facts.machine, "agent", tier, debug=False),
-        rlimits=_rlimits(limits, memory=_AGENT_MEMORY_ROOM),
+        rlimits=_rlimits(limits, tier, data_bytes=_AGENT_MEMORY_ROOM),
         oom_score_adj=AGENT_OOM_SCORE,
         environment=child_environment(shipped_folder(), environment),
         cgroup_procs=cgroup_procs,
@@ -136,7 +137,13 @@ def compile_command(
     argv: list[bytes],
     cwd: bytes,
 ) -> CommandPlan:
-    """Return the plan of one command in the sandbox of an agent: never wider than its agent's."""
+    """Return the plan of one command in the sandbox of an agent: never wider than its agent's.
+
+    Its memory is bounded by the agent's group, or else by RLIMIT_DATA of each process; not so with
+    the policy bit debug, for a sanitizer maps terabytes that it never touches: then the watch of
+    resident memory is what bounds it.
+    """
+    grouped = _has_memory_group(facts, sandbox.cgroup_procs)
     return CommandPlan(
         command_id=command_id,
         agent_id=sandbox.agent_id,
@@ -145,7 +152,11 @@ def compile_command(
         environment=_with_folder(sandbox.environment, cwd),
         landlock=_landlock(policy, space, facts, sandbox.tier, executes=True),
         seccomp=_filter(facts.machine, "command", sandbox.tier, debug=policy.debug),
-        rlimits=_rlimits(policy.limits, memory=policy.limits.memory_bytes),
+        rlimits=_rlimits(
+            policy.limits,
+            sandbox.tier,
+            data_bytes=None if policy.debug or grouped else policy.limits.memory_bytes,
+        ),
         oom_score_adj=COMMAND_OOM_SCORE,
         nice=policy.limits.nice,
         cgroup_procs=sandbox.cgroup_procs,
@@ -165,11 +176,12 @@ def _tmpfs(limits: Limits) -> list[Tmpfs]:
 def _landlock(
     policy: Policy, space: Workspace, facts: HostFacts, tier: Tier, *, executes: bool
 ) -> Landlock:
-    workspace = (space.root, *space.beside)
+    around = all_but(space.root, space.masks if tier == "C" else ())
     return ruleset(
         facts.landlock_abi,
         tier,
-        workspace=workspace,
+        workspace=(*around.granted, *space.beside),
+        listed=around.listed,
         writable=policy.writable and tier != "C",
         executes=executes,
         system=(*_SYSTEM, *interpreter_folders(space, facts)),
@@ -177,22 +189,31 @@ def _landlock(
     )
 
 
-def _rlimits(limits: Limits, *, memory: int) -> list[Rlimit]:
-    """Rlimits of one process; RLIMIT_NPROC counts per user namespace, so it is the agent's own.
+def _has_memory_group(facts: HostFacts, cgroup_procs: list[bytes]) -> bool:
+    places = [os.fsencode(one.path) + b"/" for one in facts.cgroups if "memory" in one.controllers]
+    return any(path.startswith(place) for path in cgroup_procs for place in places)
 
-    RLIMIT_DATA and not RLIMIT_AS: WebAssembly and sanitizers reserve address space by the
-    terabyte and never touch it.
+
+def _rlimits(limits: Limits, tier: Tier, *, data_bytes: int | None) -> list[Rlimit]:
+    """Rlimits of one process.
+
+    RLIMIT_NPROC counts per user namespace, so it is the agent's own; without one it would count
+    whatever else the person runs. RLIMIT_DATA and not RLIMIT_AS: WebAssembly reserves address
+    space by the gigabyte and never touches it.
     """
-    return [
+    made = [
         Rlimit(resource.RLIMIT_CORE, 0, 0),
         Rlimit(resource.RLIMIT_NOFILE, limits.open_files, limits.open_files),
         Rlimit(resource.RLIMIT_FSIZE, limits.file_bytes, limits.file_bytes),
-        Rlimit(resource.RLIMIT_NPROC, limits.processes, limits.processes),
-        Rlimit(resource.RLIMIT_DATA, memory, memory),
         Rlimit(resource.RLIMIT_MEMLOCK, 8 << 20, 8 << 20),
         Rlimit(resource.RLIMIT_MSGQUEUE, 819_200, 819_200),
         Rlimit(resource.RLIMIT_SIGPENDING, 4096, 4096),
     ]
+    if tier != "C":
+        made.append(Rlimit(resource.RLIMIT_NPROC, limits.processes, limits.processes))
+    if data_bytes is not None:
+        made.append(Rlimit(resource.RLIMIT_DATA, data_bytes, data_bytes))
+    return made
 
 
 def _with_folder(environment: Mapping[str, str], cwd: bytes) -> dict[str, str]:

@@ -53,6 +53,7 @@ def ruleset(
     workspace: Iterable[bytes],
     writable: bool,
     executes: bool,
+    listed: Iterable[bytes] = (),
     system: Iterable[bytes],
     private: Iterable[bytes],
 ) -> Landlock:
@@ -63,6 +64,7 @@ def ruleset(
         tier: with a net namespace TCP is left alone, or local test servers would break.
         workspace: its path inside, and those of what belongs to it.
         writable: whether the workspace may be written.
+        listed: folders of which only the names are told.
         executes: commands may, agents may not (they cannot exec anyway).
         system: read-only areas (programs, libraries, files of /etc).
         private: the child's own writable areas (its tmpfs).
@@ -72,6 +74,7 @@ def ruleset(
     rules = [LandlockRule(path, (_READ | run) & handled, optional=True) for path in system]
     work = ((_OWN if writable else _READ) | run) & handled
     rules += [LandlockRule(path, work) for path in workspace]
+    rules += [LandlockRule(path, READ_DIR) for path in listed]
     rules += [LandlockRule(path, (_OWN | run) & handled, optional=True) for path in private]
     rules.append(LandlockRule(b"/proc", (_READ | WRITE_FILE) & handled, optional=True))
     rules.append(LandlockRule(b"/dev", (_READ | WRITE_FILE) & handled))

@@ -24,7 +24,7 @@ import errno
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -57,7 +57,7 @@ class ConditionShape(Shape):
 
     arg: int = Field(ge=0, le=5)
     test: Test
-    values: list[int] = Field(min_length=1)
+    values: list[Annotated[int, Field(ge=0, le=0xFFFFFFFF)]] = Field(min_length=1)
     mask: int = Field(default=0xFFFFFFFF, ge=1, le=0xFFFFFFFF)
 
 
@@ -76,9 +76,10 @@ class RuleShape(Shape):
 
 
 class TableShape(Shape):
-    """One architecture's file: the numbers of the calls its rules name."""
+    """One architecture's file: the numbers of the calls that rules name, and those it lacks."""
 
-    numbers: dict[str, int] = Field(min_length=1)
+    numbers: dict[str, Annotated[int, Field(ge=0, lt=_X32_BIT)]] = Field(min_length=1)
+    absent: list[Text] = Field(default_factory=list)
 
 
 class RulesShape(Shape):
@@ -114,25 +115,47 @@ def load_table(folder: str, machine: str) -> Table:
         machine: x86_64 or aarch64.
 
     Raises:
-        PolicyError: with every fault of the two files, by file and line.
+        PolicyError: with every fault of the two files, by file and line; a name that only one of
+            them knows is a fault.
     """
-    rules, faults = _read(folder, "rules.toml", RulesShape)
-    table, more = _read(folder, f"{machine}.toml", TableShape)
-    faults += more
-    if rules is None or table is None or faults:
-        raise PolicyError(faults, advice="`rambarde policy check` tries every table.")
-    return Table(machine, table.numbers, tuple(rules.rule))
+    faults: list[Fault] = []
+    documents: list[Document] = []
+    for name in ("rules.toml", f"{machine}.toml"):
+        try:
+            documents.append(read_toml(folder, name))
+        except UnreadableError as exc:
+            faults.append(exc.fault)
+    if not faults:
+        rules, faults = read_shape(RulesShape, documents[0])
+        table, more = read_shape(TableShape, documents[1])
+        faults += more
+        if rules is not None and table is not None:
+            faults += _strangers(rules, table, *documents)
+            if not faults:
+                return Table(machine, table.numbers, tuple(rules.rule))
+    raise PolicyError(faults, advice="Mend the table; a slip in a name would leave a call open.")
 
 
-_ShapeT = TypeVar("_ShapeT", bound=Shape)
-
-
-def _read(folder: str, name: str, shape: type[_ShapeT]) -> tuple[_ShapeT | None, list[Fault]]:
-    try:
-        document: Document = read_toml(folder, name)
-    except UnreadableError as exc:
-        return None, [exc.fault]
-    return read_shape(shape, document)
+def _strangers(
+    rules: RulesShape, table: TableShape, rules_file: Document, table_file: Document
+) -> list[Fault]:
+    """Return a fault for each name that only one of the two files knows, and for each double."""
+    known = {*table.numbers, *table.absent}
+    faults = [
+        rules_file.fault(("rule", index, "calls"), f"{call} has no number for this architecture")
+        for index, rule in enumerate(rules.rule)
+        for call in rule.calls
+        if call not in known
+    ]
+    named = {call for rule in rules.rule for call in rule.calls}
+    seen: dict[int, str] = {}
+    for call, number in table.numbers.items():
+        if call not in named or call in table.absent:
+            faults.append(table_file.fault(("numbers", call), f"{call} is in no rule, or absent"))
+        if seen.setdefault(number, call) != call:
+            text = f"{call} has the number of {seen[number]}"
+            faults.append(table_file.fault(("numbers", call), text))
+    return faults
 
 
 def assemble(table: Table, *, profile: Profile, tier: str, debug: bool) -> bytes:
