@@ -40,7 +40,7 @@ from rambarde_wire.orders import (
     Answer,
     CommandPlan,
     CommandStatus,
-    Mask,
+    OrderRemask,
     ReplyDone,
     ReplyFailed,
     ReplySpawned,
@@ -309,15 +309,15 @@ def _exec(argv: list[bytes], environment: Mapping[str, str]) -> NoReturn:
 # ── masks in a live sandbox ──────────────────────────────────────────────────────────────────
 
 
-def remask(request_id: int, room: Room, host: Host, masks: list[Mask], answer: Answering) -> None:
-    """Be a short-lived process that lays masks anew inside a live sandbox. Never returns."""
+def remask(order: OrderRemask, room: Room, host: Host, answer: Answering) -> None:
+    """Be a short-lived process that covers paths anew inside a live sandbox. Never returns."""
     try:
         sandbox.leave_zygote(host)
         enter_room(room, host)
-        root.mask_again(room.workspace, masks)
-        answer(ReplyDone(request_id), -1)
+        root.cover_again(room.workspace, order.read_only, order.masks)
+        answer(ReplyDone(order.request_id), -1)
     except StepFailed as exc:
-        answer(ReplyFailed(request_id, exc.step, exc.errno, exc.text), -1)
+        answer(ReplyFailed(order.request_id, exc.step, exc.errno, exc.text), -1)
     except OSError as exc:
-        answer(ReplyFailed(request_id, "remask", exc.errno or 0, str(exc)), -1)
+        answer(ReplyFailed(order.request_id, "remask", exc.errno or 0, str(exc)), -1)
     os._exit(0)

@@ -238,9 +238,9 @@ def _make_ways(seat: bytes, tmpfs: list[bytes], paths: list[bytes]) -> None:
         os.close(way)
 
 
-def mask_again(workspace: bytes, masks: Iterable[Mask]) -> None:
-    """Lay masks inside a live child's namespace, after the host replaced what they covered."""
-    _protect(b"", (workspace,), (), (), masks)
+def cover_again(workspace: bytes, read_only: Iterable[bytes], masks: Iterable[Mask]) -> None:
+    """Cover paths inside a live child's namespace, after the host replaced what was covered."""
+    _protect(b"", (workspace,), (), read_only, masks)
 
 
 def _protect(

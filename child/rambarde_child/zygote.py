@@ -243,13 +243,13 @@ class Zygote:
                     self._prepare_network()
             case OrderCommand():
                 self._start_command(order, fds)
-            case OrderRemask(request_id, agent_id, masks):
-                room = self._room(agent_id)
+            case OrderRemask():
+                room = self._room(order.agent_id)
                 pid, pidfd = sys_.clone(step="clone remasker")
                 if pid == 0:
-                    join.remask(request_id, room, self._host, masks, self._answer)
+                    join.remask(order, room, self._host, self._answer)
                 os.close(pidfd)
-                self._errands[pid] = request_id
+                self._errands[pid] = order.request_id
             case OrderRelease(agent_id):
                 self._forget(agent_id)
             case ZygoteSetup():

@@ -178,11 +178,12 @@ class OrderRelease(Message, frozen=True, tag="release"):
 
 
 class OrderRemask(Message, frozen=True, tag="remask"):
-    """A masked path was replaced on the host: mask it again inside the live child."""
+    """Covered paths were replaced on the host: cover them again inside the live child."""
 
     request_id: int
     agent_id: str
     masks: list[Mask]
+    read_only: list[bytes]
 
 
 class ReplyReady(Message, frozen=True, tag="ready"):

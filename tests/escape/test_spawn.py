@@ -193,6 +193,21 @@ async def test_a_mask_is_laid_again_after_the_host_saved_over_it(
             os.close(fd)
 
 
+async def test_a_read_only_leaf_is_covered_again_after_the_host_saved_over_it(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    """A host-side save frees a protected file for an instant; covering it again refuses writes."""
+    config = tmp_path / "config"
+    config.write_text("OLD")
+    plan = plans.agent(str(tmp_path), read_only=[bytes(config)])
+    async with spawns.agent_for(zygote, plan) as agent:
+        (tmp_path / "swap").write_text("NEW")
+        (tmp_path / "swap").rename(config)
+        await zygote.remask("a1", [], [bytes(config)])
+        assert "Read-only" in await agent.ask(f"open({str(config)!r}, 'w')")
+    assert config.read_text() == "NEW"
+
+
 async def test_a_planted_symlink_cannot_redirect_a_mask(zygote: Zygote, tmp_path: Path) -> None:
     """A folder on the way that has become a symlink is a fault, not a mount elsewhere."""
     (tmp_path / "real").mkdir()

@@ -34,10 +34,11 @@ from rambarde.budget import Nets, TreeRetries
 from rambarde.children.watch import Watch
 from rambarde.children.zygote import Zygote
 from rambarde.clock import HostClock
+from rambarde.errors import HostError
 from rambarde.events import Event, Listener
 from rambarde.host.cgroup import Cgroups
+from rambarde.host.covers import CoverWatch
 from rambarde.host.digest import WorkspaceDigest
-from rambarde.host.masks import MaskWatch
 from rambarde.host.quarantine import put_aside
 from rambarde.host.snapshot import changed_paths, take_snapshot
 from rambarde.models.base import ModelClient
@@ -51,7 +52,7 @@ from rambarde.sessions.report import Outcome
 from rambarde.sessions.store import Store
 from rambarde.texts import text
 from rambarde.tracker import ReadTracker
-from rambarde_wire.orders import Tier
+from rambarde_wire.orders import Mask, Tier
 
 _FIRST_KUID = 2_000_000_000
 _KUIDS = 100_000_000
@@ -244,12 +245,14 @@ class _Run:
 
     async def _watch_masks(self, parts: Parts, tree: Tree) -> None:
         """Mask a path again inside the living children when it was replaced on the host."""
-        watch = MaskWatch(self._ground.space.masks)
+        watch = CoverWatch(self._ground.space.masks, self._ground.space.read_only)
         while True:
             await anyio.sleep(0.5)
-            if replaced := watch.replaced():
-                for agent_id in list(tree.agents):
-                    await parts.zygote.remask(agent_id, replaced)
+            masks, leaves = watch.replaced()
+            if not masks and not leaves:
+                continue
+            for agent in list(tree.agents.values()):
+                await _cover_again(parts, agent, masks, leaves)
 
     def _set_aside(self) -> list[str]:
         return [
@@ -279,6 +282,19 @@ class _Run:
             notices=(*self._ground.notices, *self._lost, *self._set_aside()),
             signal=self._signal if self._signal != signal.SIGINT else 0,
         )
+
+
+async def _cover_again(
+    parts: Parts, agent: Agent, masks: Sequence[Mask], leaves: Sequence[bytes]
+) -> None:
+    """Cover replaced paths again in one agent; one that cannot be covered is ended."""
+    if agent.plan is None:
+        return
+    try:
+        await parts.zygote.remask(agent.caller.agent_id, masks, leaves)
+    except HostError as exc:
+        if not agent.settled.is_set() and not agent.stop_asked.is_set():
+            agent.stop(Outcome("error:sandbox"), error=exc.message)
 
 
 def _listed(value: object) -> list[object]:

@@ -243,14 +243,18 @@ class Zygote:
         if not self._death:
             await self._send(OrderRelease(agent_id), [])
 
-    async def remask(self, agent_id: str, masks: Sequence[Mask]) -> None:
-        """Mask paths again inside a live agent and its running commands.
+    async def remask(
+        self, agent_id: str, masks: Sequence[Mask], read_only: Sequence[bytes] = ()
+    ) -> None:
+        """Cover paths again inside a live agent and its running commands.
 
         Raises:
             HostError: the zygote is dead or a step was refused; end the agent then.
         """
         number, waiting = self._number()
-        await self._exchange(OrderRemask(number, agent_id, list(masks)), [], waiting)
+        await self._exchange(
+            OrderRemask(number, agent_id, list(masks), list(read_only)), [], waiting
+        )
 
     async def wait_ended(self, pid: int) -> TellEnded:
         """Wait until the zygote has reaped this agent or command init and return how it ended.
