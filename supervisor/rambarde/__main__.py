@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import sys
 
+from rambarde import __version__
+
 
 def main() -> None:
     """Run the command line; the exit code says how it ended (errors.Exit)."""
+    if sys.argv[1:] == ["--version"]:
+        # Scripts ask this in loops: answered before a command line is built.
+        sys.stdout.write(f"rambarde {__version__}\n")
+        return
     from rambarde.cli import run
 
     sys.exit(run(sys.argv[1:]))
