@@ -19,11 +19,14 @@ _REMOVE_TRIES = 20
 _REMOVE_WAIT_S = 0.005
 
 
+PREFIX = "rambarde-"
+
+
 class Cgroups:
-    """The groups of one run. `name` is unique on this host (it holds our pid)."""
+    """The groups of one run."""
 
     def __init__(self, facts: HostFacts, name: str) -> None:
-        """Nothing is made before the first agent."""
+        """Nothing is made before the first agent. `name`: PREFIX and our pid."""
         self._places = facts.cgroups
         self._name = name
         self._made: dict[str, list[str]] = {}
@@ -44,15 +47,19 @@ class Cgroups:
         folders = []
         for place in self._places:
             folder = f"{place.path}/{self._name}/{agent_id}"
-            with suppress(OSError):
+            try:
                 os.mkdir(folder)
                 _write_limits(folder, place, memory_bytes, processes)
+            except OSError:
+                _remove(folder)
+            else:
                 folders.append(folder)
         self._made[agent_id] = folders
         return [os.fsencode(f"{folder}/cgroup.procs") for folder in folders]
 
     def _make_parent(self, place: CgroupPlace) -> bool:
         folder = f"{place.path}/{self._name}"
+        _sweep(place.path)
         try:
             os.mkdir(folder)
             self._parents.append(folder)
@@ -83,6 +90,21 @@ class Cgroups:
         for folder in self._parents:
             _remove(folder)
         self._parents = []
+
+
+def _sweep(folder: str) -> None:
+    """Remove what a killed supervisor left: a group with a process in it cannot be removed."""
+    with suppress(OSError):
+        for name in os.listdir(folder):
+            owner = name.removeprefix(PREFIX)
+            if owner == name or not owner.isdigit() or os.path.exists(f"/proc/{owner}"):
+                continue
+            left = os.path.join(folder, name)
+            for inner in os.listdir(left):
+                with suppress(OSError):
+                    os.rmdir(os.path.join(left, inner))
+            with suppress(OSError):
+                os.rmdir(left)
 
 
 def _write_limits(folder: str, place: CgroupPlace, memory_bytes: int, processes: int) -> None:

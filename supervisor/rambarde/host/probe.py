@@ -20,7 +20,6 @@ from rambarde.host.facts import CgroupPlace, HostFacts
 
 _LANDLOCK_CREATE_RULESET = 444
 _VERSION, _ERRATA = 1, 2
-_CGROUP_ROOT = "/sys/fs/cgroup"
 
 
 def probe_host() -> HostFacts:
@@ -54,27 +53,48 @@ def _find_rg() -> str:
 
 
 def _cgroups() -> list[CgroupPlace]:
-    """Return places where this user can make groups, by looking at /proc/self/cgroup."""
-    places: list[CgroupPlace] = []
-    mounts = _cgroup_mounts()
     try:
-        with open("/proc/self/cgroup", encoding="utf-8") as file:
-            lines = file.read().splitlines()
+        with open("/proc/self/cgroup", encoding="utf-8", errors="replace") as file:
+            own = file.read()
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
+            return cgroup_places(own, file.read())
     except OSError:
-        return places
-    for line in lines:
+        return []
+
+
+def cgroup_places(own: str, mountinfo: str) -> list[CgroupPlace]:
+    """Return where this user can make groups and move processes into them, version 2 first.
+
+    Args:
+        own: text of /proc/self/cgroup.
+        mountinfo: text of /proc/self/mountinfo.
+    """
+    places: list[CgroupPlace] = []
+    mounts = _cgroup_mounts(mountinfo)
+    for line in own.splitlines():
         _number, names, path = line.split(":", 2)
         controllers = frozenset(names.split(",")) if names else frozenset[str]()
-        base = mounts.get(controllers)
-        if base is None:
+        if controllers not in mounts:
             continue
-        folder = base + path.rstrip("/")
-        if not names:
-            controllers = _v2_controllers(folder)
-        useful = controllers & {"pids", "memory"}
-        if useful and os.access(folder, os.W_OK):
-            places.append(CgroupPlace(1 if names else 2, folder or base, frozenset(useful)))
-    return places
+        point, root = mounts[controllers]
+        # In a container the mount shows a part of the hierarchy, and paths are told from its top.
+        inner = path.removeprefix(root) if root != "/" else path
+        folder = os.path.join(point, inner.strip("/")).rstrip("/")
+        if names:
+            places += _place(1, folder, controllers)
+            continue
+        # Our own group holds us, so controllers can be on in the one around it only (the rule of
+        # no inner processes); at the top of a hierarchy that rule does not hold.
+        above = [os.path.dirname(folder)] if folder != point else []
+        tried = (_place(2, one, _v2_controllers(one)) for one in (folder, *above))
+        places += next((found for found in tried if found), [])
+    return sorted(places, key=lambda place: -place.version)
+
+
+def _place(version: int, folder: str, controllers: frozenset[str]) -> list[CgroupPlace]:
+    useful = controllers & {"pids", "memory"}
+    writable = all(os.access(p, os.W_OK) for p in (folder, f"{folder}/cgroup.procs"))
+    return [CgroupPlace(version, folder, frozenset(useful))] if useful and writable else []
 
 
 def _v2_controllers(folder: str) -> frozenset[str]:
@@ -86,20 +106,16 @@ def _v2_controllers(folder: str) -> frozenset[str]:
         return frozenset()
 
 
-def _cgroup_mounts() -> dict[frozenset[str], str]:
-    """Return the mount point of each hierarchy, by its controllers (none: version 2)."""
-    found: dict[frozenset[str], str] = {}
-    try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
-            for line in file:
-                before, _dash, after = line.partition(" - ")
-                kind, _source, options = after.split(" ", 2)
-                point = before.split(" ")[4]
-                if kind == "cgroup2":
-                    found.setdefault(frozenset(), point)
-                elif kind == "cgroup":
-                    names = frozenset(options.strip().split(",")) - {"rw", "ro"}
-                    found.setdefault(names, point)
-    except OSError:
-        return found
+def _cgroup_mounts(mountinfo: str) -> dict[frozenset[str], tuple[str, str]]:
+    """Return mount point and shown part of each hierarchy, by controllers (none: version 2)."""
+    found: dict[frozenset[str], tuple[str, str]] = {}
+    for line in mountinfo.splitlines():
+        before, _dash, after = line.partition(" - ")
+        kind, _source, options = after.split(" ", 2)
+        root, point = before.split(" ")[3:5]
+        if kind == "cgroup2":
+            found.setdefault(frozenset(), (point, root))
+        elif kind == "cgroup":
+            names = frozenset(options.strip().split(",")) - {"rw", "ro"}
+            found.setdefault(names, (point, root))
     return found
