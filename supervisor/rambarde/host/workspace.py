@@ -31,6 +31,7 @@ from rambarde.errors import UsageError
 from rambarde.host.beneath import read_beneath
 from rambarde.host.expand import expand
 from rambarde.host.git_layout import is_below, outside_repository
+from rambarde.host.git_named import named_by_config
 from rambarde.host.patterns import Patterns, compile_patterns
 from rambarde.host.venvs import find_interpreters
 from rambarde_wire.orders import Mask
@@ -103,6 +104,11 @@ def scan_workspace(
     found = _Found()
     _walk(root, protect, mask, found)
     _look_at_names(root, protect.anchored + protect.plain, found)
+    for path in named_by_config(root):
+        if os.path.lexists(path):
+            found.leaves.add(path)
+        else:
+            found.absent.append(path)
     beside = _outside_git(root, protect, found)
     for path in _named(root, mask.anchored):
         _mask(root, path, found)
