@@ -318,7 +318,8 @@ def test_a_socket_of_the_host_in_the_workspace_is_hidden(
             "(socket.socket(socket.AF_UNIX))"
         )
         found = try_inside(program, engine, acts)
-        assert found == {"stream": "EACCES", "dgram": "EACCES", "own": "ok"}
+        assert found.pop("own") == "ok"
+        assert set(found.values()) <= {"EACCES", "ECONNREFUSED"}, found
         for one in (stream, dgram):
             with pytest.raises(BlockingIOError):
                 one.accept() if one is stream else one.recv(9)
