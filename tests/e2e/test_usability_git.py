@@ -115,7 +115,7 @@ def test_a_linked_worktree_commits_and_the_main_hooks_and_config_stay(
             "hook": f"echo x > {git_folder}/hooks/pre-commit",
             "config": "git config core.hooksPath /tmp",
             "append": f"echo '[core]' >> {git_folder}/config",
-            "rename": f"mv {git_folder}/hooks {git_folder}/h || mv {git_folder}/config {git_folder}/c",
+            "rename": f"cd {git_folder}; mv hooks h || mv config c",
             "git_file": "echo 'gitdir: /tmp' > .git",
             "neighbour": f"ls {main}/a.txt || echo x > {main}/planted",
         },
