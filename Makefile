@@ -46,9 +46,8 @@ lock: ## write the hashed lock files anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml -c requirements/dev.txt -o requirements/run.txt
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --group build -c requirements/dev.txt -o requirements/build.txt
 
-run: setup ## do the main job: make run REPO=path TASK="…"
-	@if [ -n "$(REPO)$(TASK)" ]; then exec $(BIN)/rambarde demo $(if $(REPO),--repo "$(REPO)") $(if $(TASK),"$(TASK)"); \
-	else exec $(BIN)/rambarde demo --plan; fi
+run: setup ## do the main job: make run REPO=path TASK="…" (this checkout: read-only)
+	@exec $(BIN)/rambarde demo $(if $(REPO),--repo "$(REPO)",--plan) $(if $(TASK),"$(TASK)")
 
 demo: setup ## map this checkout with the offline engine, read-only
 	@$(BIN)/rambarde demo --plan
