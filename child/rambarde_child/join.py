@@ -76,7 +76,8 @@ class Room:
     agent_id: str
     pid: int
     tier: Tier
-    workspace: bytes
+    roots: tuple[bytes, ...]
+    """The workspace and what is beside it."""
     namespaces: Mapping[str, int]
 
 
@@ -314,7 +315,7 @@ def remask(order: OrderRemask, room: Room, host: Host, answer: Answering) -> Non
     try:
         sandbox.leave_zygote(host)
         enter_room(room, host)
-        root.cover_again(room.workspace, order.read_only, order.masks)
+        root.cover_again(room.roots, order.read_only, order.masks)
         answer(ReplyDone(order.request_id), -1)
     except StepFailed as exc:
         answer(ReplyFailed(order.request_id, exc.step, exc.errno, exc.text), -1)

@@ -238,9 +238,11 @@ def _make_ways(seat: bytes, tmpfs: list[bytes], paths: list[bytes]) -> None:
         os.close(way)
 
 
-def cover_again(workspace: bytes, read_only: Iterable[bytes], masks: Iterable[Mask]) -> None:
+def cover_again(
+    roots: tuple[bytes, ...], read_only: Iterable[bytes], masks: Iterable[Mask]
+) -> None:
     """Cover paths inside a live child's namespace, after the host replaced what was covered."""
-    _protect(b"", (workspace,), (), read_only, masks)
+    _protect(b"", roots, (), read_only, masks)
 
 
 def _protect(

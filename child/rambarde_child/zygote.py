@@ -48,6 +48,7 @@ from rambarde_wire.orders import (
     OrderCommand,
     OrderRelease,
     OrderRemask,
+    ReplyDone,
     ReplyFailed,
     ReplyReady,
     ReplySpawned,
@@ -245,6 +246,10 @@ class Zygote:
                 self._start_command(order, fds)
             case OrderRemask():
                 room = self._room(order.agent_id)
+                if room.tier == "C":
+                    # Landlock allows files, not names: what took a hidden file's place is hidden.
+                    self._answer(ReplyDone(order.request_id))
+                    return
                 pid, pidfd = sys_.clone(step="clone remasker")
                 if pid == 0:
                     join.remask(order, room, self._host, self._answer)
@@ -346,7 +351,7 @@ class Zygote:
                 return
             del self._agents[pid]
             raise
-        room = Room(plan.agent_id, pid, plan.tier, plan.workspace, namespaces)
+        room = Room(plan.agent_id, pid, plan.tier, tuple(self._work_fds), namespaces)
         self._rooms[plan.agent_id] = room
 
     def _start_command(self, order: OrderCommand, fds: list[int]) -> None:
