@@ -7,6 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 REPO ?=
 TASK ?=
+export REPO TASK
 T ?= tests
 LOCK_RUN := requirements/run.txt requirements/build.txt
 LOCK_DEV := requirements/dev.txt
@@ -47,7 +48,9 @@ lock: ## write the hashed lock files anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --group build -c requirements/dev.txt -o requirements/build.txt
 
 run: setup ## do the main job: make run REPO=path TASK="…" (this checkout: read-only)
-	@exec $(BIN)/rambarde demo $(if $(REPO),--repo "$(REPO)",--plan) $(if $(TASK),"$(TASK)")
+	@if [ -n "$$REPO" ]; then set -- --repo "$$REPO"; else set -- --plan; fi; \
+	if [ -n "$$TASK" ]; then set -- "$$@" -- "$$TASK"; fi; \
+	exec $(BIN)/rambarde demo "$$@"
 
 demo: setup ## map this checkout with the offline engine, read-only
 	@$(BIN)/rambarde demo --plan
