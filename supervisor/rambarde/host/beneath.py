@@ -35,8 +35,11 @@ def open_beneath(root_fd: int, relative: bytes, *, flags: int = _READ) -> int:
         flags: of open(2); never O_CREAT.
 
     Raises:
-        OSError: as open(2); ELOOP for a link on the way, EXDEV for a way out.
+        OSError: as open(2); ELOOP for a link on the way, EXDEV for a way out, EINVAL for a NUL.
     """
+    if b"\0" in relative:
+        # The kernel would read up to there and open another file than the one that was judged.
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), os.fsdecode(relative))
     how = struct.pack("=QQQ", flags, 0, _RESOLVE)
     for _attempt in range(_TRIES):
         # SAFETY: `how` is the 24 bytes of struct open_how, read only; the path is NUL-terminated
