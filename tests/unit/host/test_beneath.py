@@ -71,7 +71,6 @@ def test_the_error_tells_a_link_from_a_way_out(tmp_path):
                 open_beneath(root_fd, path)
             assert caught.value.errno == number
         fd = open_beneath(root_fd, b".", flags=os.O_PATH)
-        assert not os.get_inheritable(fd) or os.set_inheritable(fd, False) is None
         os.close(fd)
     finally:
         os.close(root_fd)
@@ -94,7 +93,7 @@ def test_patterns_find_names_and_enter_no_link(tmp_path):
         return sorted(os.fsdecode(p.removeprefix(root + b"/")) for p in expand(root, pattern))
 
     assert found(b"m/**/hooks") == ["m/.b/c/hooks", "m/a/hooks"]
-    assert found(b"m/*/hook*") == ["m/a/hooks", "m/d/hook", "m/loop/hook"][:2]
+    assert found(b"m/*/hook*") == ["m/a/hooks", "m/d/hook"]
     assert found(b"m/d") == ["m/d"]
     assert found(b"m/absent") == []
 
