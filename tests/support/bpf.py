@@ -41,7 +41,7 @@ def read(program: bytes) -> list[Instruction]:
     """The instructions of a program, checked as the kernel checks them when it loads one."""
     if len(program) % 8 or not 0 < len(program) // 8 <= 4096:
         raise BadProgramError(f"{len(program)} bytes")
-    found = [Instruction(*fields) for fields in struct.iter_unpack("=HBBI", program)]
+    found = [Instruction(*fields) for fields in struct.iter_unpack("<HBBI", program)]
     for place, one in enumerate(found):
         _check(one, place, len(found))
     if found[-1].code != 0x06:

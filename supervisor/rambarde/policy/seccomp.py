@@ -24,17 +24,18 @@ import errno
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self, get_args
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from rambarde.errors import Fault, PolicyError
+from rambarde.errors import Fault, InternalError, PolicyError
 from rambarde.policy.shape import Shape, Text, Texts, read_shape
 from rambarde.policy.source import Document, UnreadableError, read_toml
+from rambarde_wire.orders import Tier
 
 Profile = Literal["agent", "command"]
 Action = Literal["EPERM", "ENOSYS", "EAFNOSUPPORT"]
-Test = Literal["always", "equals", "not_equals", "not_in", "any_bit", "no_bit"]
+Test = Literal["equals", "not_in", "any_bit", "no_bit"]
 
 MOST_INSTRUCTIONS = 4096
 """BPF_MAXINSNS of linux/bpf_common.h."""
@@ -60,6 +61,16 @@ class ConditionShape(Shape):
     values: list[Annotated[int, Field(ge=0, le=0xFFFFFFFF)]] = Field(min_length=1)
     mask: int = Field(default=0xFFFFFFFF, ge=1, le=0xFFFFFFFF)
 
+    @model_validator(mode="after")
+    def _can_be_met_and_missed(self) -> Self:
+        """Refuse a value that decides nothing: the rule would look in force and never be."""
+        for value in self.values:
+            if value & ~self.mask:
+                raise ValueError(f"value {value:#x} has bits that the mask {self.mask:#x} removes")
+            if not value and self.test in ("any_bit", "no_bit"):
+                raise ValueError("value 0 has no bit to test")
+        return self
+
 
 class RuleShape(Shape):
     """Calls with one answer; with conditions, only when all of them hold."""
@@ -68,9 +79,7 @@ class RuleShape(Shape):
     action: Action
     why: Text
     profiles: list[Profile] = Field(default=["agent", "command"], min_length=1)
-    tiers: list[Literal["A", "A-proc", "B", "C"]] = Field(
-        default=["A", "A-proc", "B", "C"], min_length=1
-    )
+    tiers: list[Tier] = Field(default=list(get_args(Tier)), min_length=1)
     unless_debug: bool = False
     when: list[ConditionShape] = Field(default_factory=list)
 
@@ -148,6 +157,11 @@ def _strangers(
         if call not in known
     ]
     named = {call for rule in rules.rule for call in rule.calls}
+    faults += [
+        table_file.fault(("absent",), f"{call} is absent, and no rule names it")
+        for call in table.absent
+        if call not in named
+    ]
     seen: dict[int, str] = {}
     for call, number in table.numbers.items():
         if call not in named or call in table.absent:
@@ -159,11 +173,14 @@ def _strangers(
 
 
 def assemble(table: Table, *, profile: Profile, tier: str, debug: bool) -> bytes:
-    """Return the filter: struct sock_filter[], 8 bytes each, in this machine's byte order.
+    """Return the filter: struct sock_filter[], 8 bytes each, little endian as both architectures.
 
     Raises:
         PolicyError: the program is longer than the kernel takes.
+        InternalError: a profile or tier that rules do not know; no rule would be in force.
     """
+    if profile not in get_args(Profile) or tier not in get_args(Tier):
+        raise InternalError(f"no system call rules for the profile {profile!r} in tier {tier!r}")
     program = _prologue(table.machine)
     for rule in table.rules_for(profile, tier, debug=debug):
         numbers = [table.numbers[name] for name in rule.calls if name in table.numbers]
@@ -233,12 +250,10 @@ def _condition(one: ConditionShape) -> tuple[list[bytes], list[_Check]]:
             return load, [(_JEQ, value, "holds") for value in one.values]
         case "any_bit":
             return load, [(_JSET, value, "holds") for value in one.values]
-        case "not_in" | "not_equals":
+        case "not_in":
             return load, [(_JEQ, value, "fails") for value in one.values]
         case "no_bit":
             return load, [(_JSET, value, "fails") for value in one.values]
-        case _:
-            return [], []
 
 
 def _test(
@@ -250,4 +265,4 @@ def _test(
 
 
 def _op(code: int, value: int, *, yes: int = 0, no: int = 0) -> bytes:
-    return struct.pack("=HBBI", code, yes, no, value & 0xFFFFFFFF)
+    return struct.pack("<HBBI", code, yes, no, value & 0xFFFFFFFF)
