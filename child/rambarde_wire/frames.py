@@ -34,7 +34,7 @@ deep nesting with RecursionError, which is not one of its own errors, so it is c
 from __future__ import annotations
 
 import struct
-from typing import Literal, TypeAlias, Union
+from typing import Annotated, Literal, TypeAlias, Union
 
 import msgspec
 
@@ -55,6 +55,8 @@ _KEPT_BYTES = 2 << 20
 _unpack_length = struct.Struct(">I").unpack_from
 
 Place = Literal["child", "broker"]
+Errno = Annotated[int, msgspec.Meta(ge=0, le=4095)]
+"""What the kernel can answer (MAX_ERRNO of linux/err.h); 0 is none."""
 
 
 class BreachError(Exception):
@@ -85,10 +87,10 @@ class SelfCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     landlock_abi: int
     namespaces: dict[str, int]
     open_fds: list[int]
-    outside_write_errno: int
-    unshare_errno: int
-    socket_errno: int
-    exec_errno: int
+    outside_write_errno: Errno
+    unshare_errno: Errno
+    socket_errno: Errno
+    exec_errno: Errno
 
 
 class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -128,7 +130,7 @@ class TellFault(Frame, frozen=True, tag="fault"):
     """A step failed inside the child; it exits at once. `errno` is 0 when there is none."""
 
     claimed_step: str
-    errno: int
+    errno: Errno
     claimed_text: str
 
 
