@@ -40,7 +40,7 @@ class Commands:
             parts.facts,
             command_id=new_call_id(),
             argv=argv,
-            cwd=parts.space.root,
+            cwd=parts.space.cwd,
         )
         pids_before = set(agent.command_pids)
         killed_before = parts.cgroups.oom_kills(caller.agent_id)
