@@ -28,6 +28,7 @@ from rambarde.ids import new_agent_id, new_session_id, new_task_id
 from rambarde.loops import LoopWatch
 from rambarde.models.base import UserMessage
 from rambarde.personas import Persona
+from rambarde.policy.decide import usable_tools
 from rambarde.policy.model import Limits, Policy
 from rambarde.policy.narrow import narrow
 from rambarde.policy.show import as_data
@@ -108,7 +109,7 @@ class Tree:
                 machine=f"{platform.system()} {platform.machine()}",
                 is_subagent=parent is not None,
             ),
-            catalogue=catalogue(policy.tools, offers),
+            catalogue=catalogue(usable_tools(policy), offers),
             budget=Budget(
                 path,
                 budget_limits(policy.limits, is_root=parent is None),

@@ -57,7 +57,7 @@ async def _judge(
         return _refusal(ports, "action_budget", limit=int(hit.limit), actor="automaton")
     caller.actions += 1
     granted = names_of(caller.catalogue)
-    if call.tool not in tools.TOOLS or (call.tool not in granted and call.tool != "Task"):
+    if call.tool not in tools.TOOLS or call.tool not in granted | caller.policy.tools | {"Task"}:
         return _refusal(ports, "tool_absent", tool=call.tool, tools=", ".join(sorted(granted)))
     if too_many:
         return _refusal(ports, "bad_arguments", detail=f"more than {MAX_CALLS} calls in one turn")

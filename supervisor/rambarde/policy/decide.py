@@ -76,6 +76,11 @@ def verdicts(policy: Policy, tool: str, arguments: Mapping[str, object]) -> Iter
         )
 
 
+def usable_tools(policy: Policy) -> frozenset[str]:
+    """Return the tools that are worth a description: one that every call is refused is not."""
+    return policy.tools if policy.writable else policy.tools - WRITE_TOOLS
+
+
 def mcp_server_of(tool: str) -> str:
     """Return the server's name in `mcp__server__tool`, empty for other tools."""
     if not tool.startswith(MCP_PREFIX):
