@@ -10,8 +10,9 @@ from rambarde.errors import SandboxUnavailable
 from rambarde.host.facts import HostFacts
 from rambarde_wire.orders import Tier
 
-LEAST_LANDLOCK: dict[Tier, int] = {"A": 3, "A-proc": 3, "B": 4, "C": 6}
-"""Landlock ABI: 3 truncation; 4 TCP, which B needs in place of a net namespace; 6 scopes."""
+LEAST_LANDLOCK: dict[Tier, int] = {"A": 3, "A-proc": 3, "B": 6, "C": 6}
+"""Landlock ABI: 3 truncation; 6 scopes, without which
+`B` and `C` would reach the host's abstract sockets."""
 MACHINES = frozenset({"x86_64", "aarch64"})
 
 
