@@ -191,12 +191,14 @@ def _look_at(
         is_folder = entry.is_dir(follow_symlinks=False)
         if protect.has_name(entry.name):
             found.leaves.add(entry.path)
+            _mask_sockets(entry.path, found)
             continue
         if mask.has_name(entry.name) and _mask(root, entry.path, found):
             continue
         if entry.name == b"pyvenv.cfg":
             found.venvs.append(os.path.dirname(entry.path))
         elif entry.name == b".git":
+            _mask_sockets(entry.path, found)
             if os.path.dirname(entry.path) != root:
                 _nested_repository(entry.path, is_folder, protect, found)
             elif entry.is_file(follow_symlinks=False):
@@ -204,8 +206,23 @@ def _look_at(
         elif is_folder and entry.name not in _SKIPPED:
             yield entry.path
         elif _is_socket(entry):
-            # No namespace keeps a process from a socket it can see by name: it would reach the
-            # host's program behind it.
+            found.masks[entry.path] = Mask(entry.path, is_dir=False)
+
+
+def _mask_sockets(folder: bytes, found: _Found) -> None:
+    """Hide the sockets of a folder that the walk does not enter (git has one for its monitor).
+
+    No namespace and no read-only mount keeps a process from a socket it can see by name: it would
+    reach the host's program behind it.
+    """
+    if os.path.islink(folder):
+        return
+    try:
+        entries = list(os.scandir(folder))
+    except OSError:
+        return
+    for entry in entries:
+        if _is_socket(entry):
             found.masks[entry.path] = Mask(entry.path, is_dir=False)
 
 

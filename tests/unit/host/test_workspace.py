@@ -111,11 +111,14 @@ def test_a_virtual_environment_named_env_is_no_secret(root):
 
 
 def test_a_socket_of_the_host_is_masked(root, monkeypatch):
-    """No namespace keeps a child from a socket it can name."""
-    with socket.socket(socket.AF_UNIX) as listener:
-        monkeypatch.chdir(root)
-        listener.bind("s")
-    assert inside(scan(root), [m.path for m in scan(root).masks]) == ["s"]
+    """No namespace keeps a child from a socket it can name, nor does a read-only mount."""
+    put(root, ".git/HEAD", ".vscode/x", "a/b")
+    monkeypatch.chdir(root)
+    names = [".git/fsmonitor--daemon.ipc", ".vscode/ipc", "a/s"]
+    for name in names:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(name)
+    assert inside(scan(root), [m.path for m in scan(root).masks]) == names
 
 
 def test_a_protected_link_is_protected_where_it_lands(root, tmp_path):
