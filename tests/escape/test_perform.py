@@ -61,7 +61,7 @@ async def test_command_that_ends_by_itself_leaves_nothing(zygote: Zygote, tmp_pa
     result = await run(zygote, tmp_path, script)
     assert (result.outcome, result.exit_code) == ("exited", 3)
     assert (result.stdout.text, result.stderr.text) == ("done\n", "err\n")
-    assert result.duration_s < 3
+    assert result.duration_s < 30
     assert not alive("5711001")
 
 

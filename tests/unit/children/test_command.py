@@ -88,10 +88,10 @@ async def test_init_killed_from_outside_is_killed_without_a_status() -> None:
 async def test_timeout_returns_the_partial_output_and_leaves_nothing() -> None:
     """At the bound the whole tree dies and what it wrote until then is kept."""
     result = await run(
-        "trap '' TERM HUP; (setsid sleep 4711001 &) ; echo partial; sleep 4711001", timeout_s=0.1
+        "trap '' TERM HUP; (setsid sleep 4711001 &) ; echo partial; sleep 4711001", timeout_s=1
     )
     assert (result.outcome, result.stdout.text) == ("timeout", "partial\n")
-    assert 0.1 <= result.duration_s < 2
+    assert 1 <= result.duration_s < 20
     assert not alive("4711001")
 
 
@@ -105,7 +105,7 @@ async def test_daemon_that_holds_the_output_does_not_hold_the_call() -> None:
     """The call returns when the first process ends, and the daemon is dead by then."""
     result = await run("setsid nohup sleep 4711002 & (sleep 4711002 &) ; echo done")
     assert (result.outcome, result.stdout.text) == ("exited", "done\n")
-    assert result.duration_s < 3
+    assert result.duration_s < 20
     assert not alive("4711002")
 
 
@@ -242,5 +242,5 @@ async def test_twenty_commands_at_once_do_not_wait_for_each_other() -> None:
     begun = time.monotonic()
     async with anyio.create_task_group() as group:
         for _ in range(20):
-            group.start_soon(run, "sleep 0.2; echo x")
-    assert time.monotonic() - begun < 3
+            group.start_soon(run, "sleep 1; echo x")
+    assert time.monotonic() - begun < 15

@@ -46,7 +46,7 @@ def test_what_is_no_regular_file_has_no_content(tmp_path, kind):
     assert (
         read("/dev" if kind == "device" else tmp_path, "zero" if kind == "device" else "x") is None
     )
-    assert time.monotonic() - started < 0.5
+    assert time.monotonic() - started < 5
 
 
 @pytest.mark.parametrize("path", ["link", "folder/f", "../out", "a/../../out", "/etc/passwd"])

@@ -172,7 +172,7 @@ def test_links_in_a_circle_do_not_hold_the_scan(root):
         (root / name).symlink_to(".")
     started = time.monotonic()
     assert ".git/modules/a/config" in inside(scan(root), scan(root).read_only)
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 10
 
 
 def test_many_repositories_are_protected_as_a_whole(root, monkeypatch):
