@@ -89,7 +89,8 @@ def _visible(text: str) -> str:
 
 
 def _out(text: str) -> None:
-    sys.stdout.write(text + "\n")
+    """Print what may hold words of a child or a model: nothing in it drives the terminal."""
+    sys.stdout.write(_visible(text) + "\n")
     sys.stdout.flush()
 
 
