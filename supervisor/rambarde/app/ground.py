@@ -81,7 +81,7 @@ def find_ground(
     """
     settings = load_settings(environment, flags=sets)
     policies = load_policies(shipped_folder())
-    space = scan(repo, policies)
+    space = scan(_as_spelled(repo, environment), policies)
     settings = _narrowed_by_repo(settings, space)
     personas = discover(os.path.join(user_folder(), "agents"), _agent_files(space))
     facts = probe_host()
@@ -95,6 +95,16 @@ def find_ground(
         *space.warnings,
     ]
     return Ground(environment, settings, policies, personas, space, facts, wanted, tuple(notices))
+
+
+def _as_spelled(repo: str, environment: Mapping[str, str]) -> str:
+    """Return the current folder as the person's shell spells it, links and all (pwd(1) -L)."""
+    spelled = environment.get("PWD", "")
+    try:
+        same = repo == "." and os.path.isabs(spelled) and os.path.samefile(spelled, repo)
+    except OSError:
+        same = False
+    return spelled if same else repo
 
 
 def scan(repo: str, policies: Policies) -> Workspace:
