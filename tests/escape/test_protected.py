@@ -182,8 +182,9 @@ def test_new_repositories_below_are_told_and_their_hooks_are_no_ones(
         " && chmod +x .git/hooks/post-merge && echo made",
     )
     assert one.said == "made"
-    told = one.ran.out
-    assert "new/.git/hooks/post-merge" in told
+    changed = one.ran.json["files_changed"]
+    assert "new/.git/hooks" in changed, changed
+    assert "new/.git/config" in changed, changed
 
 
 def test_modules_of_the_workspace_are_never_imported_by_the_program(
