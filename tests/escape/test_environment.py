@@ -342,3 +342,21 @@ def test_a_hidden_file_is_read_by_no_other_name(program: Program, engine: Script
     assert (space / ".env").read_text() == f"TOKEN={CANARY}\n"
     assert not one.outcomes["overwrite"].ok
     assert not one.outcomes["move"].text.startswith("TOKEN")
+
+
+def test_a_hidden_file_in_the_history_is_taken_out_of_what_is_said(
+    program: Program, engine: ScriptedEngine
+) -> None:
+    """FSR-08: git's objects hold what was committed; its values leave no session as they stand."""
+    space = program.workspace
+    make_repository(space)
+    (space / ".env").write_text(f"TOKEN={CANARY}\n")
+    run_git(space, "add", ".env")
+    run_git(space, "commit", "-q", "-m", "a mistake")
+    script = "git show HEAD:.env; git log -p | grep TOKEN"
+    assert outside(script, space, {"HOME": "/nonexistent"}).count(CANARY) == 2
+    one = session(program, engine, script)
+    assert one.said.count("redacted:file:.env") == 2, one.said
+    everything = "".join(str(seen.body) for seen in engine.requests) + one.ran.out + one.ran.err
+    everything += "".join(path.read_text() for path in program.sessions())
+    assert CANARY not in everything

@@ -17,10 +17,12 @@ from support.probes import (
 )
 from support.program import Program
 from support.scripted import ScriptedEngine
+from support.scripted_answers import Answer, Call
 
 CANARY = "canary-7f3a9c51d0e2"
 ABSENT = "No such file or directory"
 READ_ONLY = "Read-only file system"
+NUMBERS = ("one", "two")
 CREDENTIALS = (".ssh/id_ed25519", ".aws/credentials", ".netrc", ".config/gh/hosts.yml")
 
 
@@ -282,3 +284,27 @@ def test_ordinary_work_goes_on_beside_the_refusals(
     assert found["pipe"].text == "via"
     assert "via" in found["server"].text, found["server"]
     assert stat.S_IMODE((program.workspace / "out.txt").stat().st_mode) & 0o600 == 0o600
+
+
+def test_temporary_files_of_a_sibling_are_not_there(
+    program: Program, engine: ScriptedEngine
+) -> None:
+    """FSR-07: two subagents alive at once share the workspace, not /tmp, /dev/shm or the home."""
+    places = "/tmp/x /var/tmp/x /dev/shm/x ~/x"
+    first, second = engine.when(last="brief-one"), engine.when(last="brief-two")
+    wait = "for i in $(seq 200); do [ -e {0} ] && break; sleep 0.05; done; "
+    first.call(
+        "bash",
+        command=f"for f in {places}; do echo {CANARY} > $f; done; cat {places} | wc -l;"
+        f" touch made; {wait.format('looked')} ls looked",
+    )
+    second.call("bash", command=f"{wait.format('made')} ls made; cat {places}; touch looked")
+    engine.when(no_tool="Task").always = Answer(text="done")
+    engine.calls(*[Call("Task", {"agent": "general", "prompt": f"brief-{n}"}) for n in NUMBERS])
+    engine.say("done")
+    ran = program.ask(engine.url, "--set", "subagentMaxDepth=1")
+    assert ran.code == 0, ran.err
+    said = [seen.last for seen in engine.requests]
+    assert any(text.startswith("4\nlooked") for text in said), said
+    theirs = next(text for text in said if text.startswith("made"))
+    assert theirs.count(ABSENT) == 4, theirs

@@ -20,7 +20,9 @@ from rambarde.host.git_layout import is_below
 _MOST_FILES = 16
 _MAX_BYTES = 64 << 10
 _SECTION = re.compile(rb"^[ \t]*\[[ \t]*([A-Za-z.-]+)[^\]\r\n]*\]", re.MULTILINE)
-_KEY = re.compile(rb'(?im)^[ \t]*(path|hookspath)[ \t]*=[ \t]*"?([^"\r\n#;]+?)"?[ \t\r]*$')
+_KEY = re.compile(
+    rb'(?im)^[ \t]*(path|hookspath)[ \t]*=[ \t]*"?([^"\r\n#;]+?)"?[ \t\r]*(?:[#;].*)?$'
+)
 
 
 def named_by_config(root: bytes) -> tuple[bytes, ...]:
