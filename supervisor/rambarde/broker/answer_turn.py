@@ -158,7 +158,7 @@ def _fold_results(caller: Caller, ports: Ports) -> None:
         caller.journal.write_message(message, call_id=call.call_id, code=result.code)
     caller.open_calls = {}
     if caller.ending is not None:
-        caller.end(caller.ending)
+        caller.end(caller.ending, error=caller.error_text)
     elif (hit := caller.budget.check()) is not None:
         caller.end(Outcome(f"limit:{hit.which}"))
 

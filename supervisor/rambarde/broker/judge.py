@@ -53,7 +53,7 @@ async def _judge(
 ) -> ToolResult | None:
     hit = caller.budget.spend_action()
     if hit is not None:
-        caller.ending = Outcome("limit:actions")
+        caller.ending, caller.error_text = Outcome("limit:actions"), str(hit)
         return _refusal(ports, "action_budget", limit=int(hit.limit), actor="automaton")
     caller.actions += 1
     granted = names_of(caller.catalogue)
