@@ -26,7 +26,7 @@ from rambarde.children.watch import Excess, Watched
 from rambarde.events import Event
 from rambarde.ids import new_agent_id, new_session_id, new_task_id
 from rambarde.loops import LoopWatch
-from rambarde.models.base import UserMessage
+from rambarde.models.base import ToolMessage, UserMessage
 from rambarde.personas import Persona
 from rambarde.policy.decide import usable_tools
 from rambarde.policy.model import Limits, Policy
@@ -189,6 +189,7 @@ class Tree:
         agent.duration_s = parts.clock.monotonic_s() - agent.started_s
         ports.tracker.abandon(caller.agent_id)
         caller.budget.close()
+        _keep_unfolded(caller)
         ports.approvals.cancel(caller.agent_id)
         report = build_report(
             outcome=outcome,
@@ -248,6 +249,25 @@ class Tree:
     def _publish(self, agent: Agent, kind: str, data: dict[str, object]) -> None:
         caller = agent.caller
         self._parts.publish(Event(kind, caller.session_id, caller.path, data))
+
+
+def _keep_unfolded(caller: Caller) -> None:
+    """Keep results that came in before the run was cut, and the reports of subagents as last words.
+
+    They were never told to the model; the person and the record have them all the same.
+    """
+    words = [caller.last_text] if caller.last_text else []
+    for call in caller.open_calls.values():
+        if call.result is None:
+            continue
+        message = ToolMessage(
+            call.wrote.call_id, call.wrote.name, call.result.text, is_error=not call.result.ok
+        )
+        caller.journal.write_message(message, call_id=call.call_id, code=call.result.code)
+        if call.tool == "Task":
+            words.append(call.result.text)
+    caller.open_calls = {}
+    caller.last_text = "\n\n".join(words)
 
 
 def budget_limits(limits: Limits, *, is_root: bool) -> BudgetLimits:
