@@ -42,6 +42,24 @@ def outside_repository(root: bytes) -> bytes | None:
     return common if rightful and _is_repository(common) else None
 
 
+def inside_repositories(folder: bytes, root: bytes) -> tuple[bytes, ...]:
+    """Return the git folders within the workspace that a folder's `.git` file leads to, or none.
+
+    Both its own and the common one, as of worktrees of a bare repository in the same tree. They
+    are there to be protected, so the file's word is enough. A `.git` that is a link is read where
+    it lands.
+    """
+    git = os.path.realpath(os.path.join(folder, b".git"))
+    if not is_below(git, root):
+        return ()
+    found = [git] if os.path.isdir(git) else []
+    if (named := _line_of(os.path.dirname(git), os.path.basename(git), b"gitdir:")) is not None:
+        found.append(os.path.realpath(os.path.join(os.path.dirname(git), named)))
+    commons = [(one, _line_of(one, b"commondir", b"")) for one in found]
+    found += [os.path.realpath(os.path.join(one, text)) for one, text in commons if text]
+    return tuple(one for one in found if is_below(one, root) and one != root)
+
+
 def is_below(path: bytes, folder: bytes) -> bool:
     """Tell whether a path is the folder or lies in it."""
     return (path + b"/").startswith(folder.rstrip(b"/") + b"/")

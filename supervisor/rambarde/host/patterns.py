@@ -29,6 +29,12 @@ class Patterns:
     below_git: tuple[str, ...]
     plain: tuple[str, ...]
 
+    @property
+    def in_git(self) -> tuple[str, ...]:
+        """Patterns anchored at a git folder, wherever it lies: those of the root's and of any."""
+        own = (name.removeprefix(".git/") for name in self.anchored if name.startswith(".git/"))
+        return tuple(sorted({*own, *self.below_git}))
+
     def has_name(self, name: bytes) -> bool:
         """Return True when a base name is meant at any depth."""
         return self.names.match(name) is not None

@@ -18,28 +18,36 @@ Source: rename(2) (EBUSY on a mount point), mount_namespaces(7).
 from __future__ import annotations
 
 import glob
+import itertools
 import os
 import stat
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import rambarde
-from rambarde.errors import UsageError
+import rambarde_wire
 from rambarde.host.beneath import read_beneath
 from rambarde.host.expand import expand
-from rambarde.host.git_layout import is_below, outside_repository
+from rambarde.host.git_layout import inside_repositories, is_below, outside_repository
 from rambarde.host.git_named import named_by_config
 from rambarde.host.patterns import Patterns, compile_patterns
+from rambarde.host.refusals import check_workspace
+from rambarde.host.shown import shown_path
 from rambarde.host.venvs import find_interpreters
 from rambarde_wire.orders import Mask
 
 MOST_ENTRIES = 20_000
 MOST_S = 0.25
+MOST_IN_ROOT = 100_000
 MOST_FINE = 50
-_SKIPPED = frozenset({b".git", b"node_modules", b"__pycache__", b".mypy_cache", b".ruff_cache"})
+_SKIPPED = frozenset({b".git", b"__pycache__", b".mypy_cache", b".ruff_cache"})
+_LAST = frozenset({b"node_modules", b"bower_components", b"site-packages", b".tox", b".nox"})
+"""Big folders of packages that a person rarely writes in: looked at after all others."""
+_BARE = frozenset({b"HEAD", b"objects", b"refs", b"config"})
+"""What makes git take a folder of any name for a repository."""
 _KEY_SUFFIXES = (b".pem", b".key")
 _KEY_BYTES = 64 << 10
 
@@ -73,11 +81,20 @@ class Workspace:
     warnings: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    """A folder to look at. `is_leaf`: it is in a protected one, so only secrets matter there."""
+
+    path: bytes
+    is_leaf: bool = False
+
+
 @dataclass(slots=True)
 class _Found:
     leaves: set[bytes] = field(default_factory=set)
     absent: list[bytes] = field(default_factory=list)
     masks: dict[bytes, Mask] = field(default_factory=dict)
+    git_folders: set[bytes] = field(default_factory=set)
     repositories: int = 0
     venvs: list[bytes] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -97,9 +114,12 @@ def scan_workspace(
     Raises:
         UsageError: it is missing, no directory, cannot be read, or is too much to hand out.
     """
+    root = os.path.realpath(os.fsencode(path))
     given = os.path.abspath(os.fsencode(path))
-    root = os.path.realpath(given)
-    _check_root(root, given, home)
+    status = check_workspace(root, given, home)
+    if os.path.realpath(given) != root:
+        # `link/..` is what is above the link's landing, not what is above the link.
+        given = root
     protect, mask = compile_patterns(protected), compile_patterns(masks)
     found = _Found()
     _walk(root, protect, mask, found)
@@ -110,20 +130,20 @@ def scan_workspace(
         else:
             found.absent.append(path)
     beside = _outside_git(root, protect, found)
-    for path in _named(root, mask.anchored):
+    _inside_git(root, protect, found)
+    for path in _named(root, mask.anchored + mask.plain):
         _mask(root, path, found)
     leaves = _landings((root, *beside), found)
     interpreters = find_interpreters(found.venvs, root)
-    status = os.stat(root)
     return Workspace(
         root=root,
         cwd=given,
-        shown=_shown(root),
+        shown=shown_path(root),
         links=(*(() if given == root else ((given, root),)), *interpreters.links),
         owner_uid=status.st_uid,
         owner_gid=status.st_gid,
         read_only=tuple(sorted(leaves)),
-        pins=_pins((root, *beside), leaves),
+        pins=_pins((root, *beside), (*leaves, *found.masks)),
         masks=tuple(found.masks[path] for path in sorted(found.masks)),
         beside=beside,
         interpreters=interpreters.folders,
@@ -134,79 +154,92 @@ def scan_workspace(
     )
 
 
-def _check_root(root: bytes, given: bytes, home: str) -> None:
-    shown = _shown(given)
-    advice = "Give a project's folder with --repo DIR."
-    try:
-        status = os.stat(root)
-        os.listdir(root)
-    except FileNotFoundError:
-        raise UsageError(f"the workspace {shown} does not exist", advice=advice) from None
-    except NotADirectoryError:
-        raise UsageError(f"the workspace {shown} is not a directory", advice=advice) from None
-    except OSError as exc:
-        text = f"the workspace {shown} cannot be read: {exc.strerror}"
-        raise UsageError(text, advice=advice) from None
-    if not stat.S_ISDIR(status.st_mode):
-        raise UsageError(f"the workspace {shown} is not a directory", advice=advice)
-    real_home = os.path.realpath(os.fsencode(home)) if home else b"/nonexistent"
-    if root == b"/" or (real_home + b"/").startswith(root.rstrip(b"/") + b"/"):
-        raise UsageError(
-            f"the workspace {shown} is your home, holds it, or is the whole system", advice=advice
-        )
-    for system in (b"/usr", b"/etc", b"/proc", b"/sys", b"/dev", b"/bin", b"/lib"):
-        if (root + b"/").startswith(system + b"/"):
-            raise UsageError(f"the workspace {shown} is a part of the system", advice=advice)
-
-
 def _walk(root: bytes, protect: Patterns, mask: Patterns, found: _Found) -> None:
     deadline = time.monotonic() + MOST_S
     left = MOST_ENTRIES
-    waiting = deque([root])
-    while waiting:
-        folder = waiting.popleft()
-        try:
-            entries = list(os.scandir(folder))
-        except OSError:
-            continue
+    waiting, last = deque([_Folder(root)]), deque[_Folder]()
+    while waiting or last:
+        queue = waiting or last
+        folder = queue.popleft()
+        # The root is listed further than the budget: what people call by name is mostly there.
+        most = MOST_IN_ROOT if folder.path == root else left
+        entries = _list(folder.path, most + 1)
         left -= len(entries)
-        if left < 0 or time.monotonic() > deadline:
-            found.warnings.append(
-                f"the scan for nested repositories and secret files stopped at {_shown(folder)}:"
-                " what lies as deep or deeper may be neither protected nor masked"
-            )
+        late = time.monotonic() > deadline
+        for inner in _look_at(root, folder, entries, protect, mask, found):
+            (last if os.path.basename(inner.path) in _LAST else queue).append(inner)
+        if len(entries) > most or ((left <= 0 or late) and (waiting or last)):
+            _tell_stop(folder.path, is_last=queue is last, found=found)
             return
-        waiting += _look_at(root, entries, protect, mask, found)
+
+
+def _tell_stop(path: bytes, *, is_last: bool, found: _Found) -> None:
+    what = "what lies as deep or deeper may be neither protected nor masked"
+    if is_last:
+        what = "the rest of that folder of packages was not looked at"
+    found.warnings.append(
+        f"the scan for nested repositories and secret files stopped at {shown_path(path)}: {what}"
+    )
 
 
 def _look_at(
     root: bytes,
-    entries: Iterable[os.DirEntry[bytes]],
+    folder: _Folder,
+    entries: Sequence[os.DirEntry[bytes]],
     protect: Patterns,
     mask: Patterns,
     found: _Found,
-) -> Iterator[bytes]:
+) -> Iterator[_Folder]:
     """Note what matters of a folder's entries; yield the folders to go into."""
+    if not folder.is_leaf and {entry.name for entry in entries} >= _BARE:
+        found.git_folders.add(folder.path)
     for entry in entries:
         is_folder = entry.is_dir(follow_symlinks=False)
-        if protect.has_name(entry.name):
+        if not folder.is_leaf and protect.has_name(entry.name):
             found.leaves.add(entry.path)
-            _mask_sockets(entry.path, found)
+            if is_folder:
+                yield _Folder(entry.path, is_leaf=True)
+        elif mask.has_name(entry.name) and _mask(root, entry.path, found):
             continue
-        if mask.has_name(entry.name) and _mask(root, entry.path, found):
-            continue
-        if entry.name == b"pyvenv.cfg":
-            found.venvs.append(os.path.dirname(entry.path))
-        elif entry.name == b".git":
+        elif entry.name == b"pyvenv.cfg":
+            found.venvs.append(folder.path)
+        elif entry.name == b".git" and not folder.is_leaf:
             _mask_sockets(entry.path, found)
-            if os.path.dirname(entry.path) != root:
-                _nested_repository(entry.path, is_folder, protect, found)
-            elif entry.is_file(follow_symlinks=False):
-                found.leaves.add(entry.path)
+            _note_git(root, entry, is_folder, found)
         elif is_folder and entry.name not in _SKIPPED:
-            yield entry.path
+            yield _Folder(entry.path, is_leaf=folder.is_leaf)
         elif _is_socket(entry):
             found.masks[entry.path] = Mask(entry.path, is_dir=False)
+
+
+def _note_git(root: bytes, git: os.DirEntry[bytes], is_folder: bool, found: _Found) -> None:
+    """Note a `.git`: a folder's parts, or the file, or link, that leads to the folder."""
+    folder = os.path.dirname(git.path)
+    if is_folder:
+        if folder == root:
+            return
+        found.repositories += 1
+        if found.repositories <= MOST_FINE:
+            found.git_folders.add(git.path)
+        else:
+            found.leaves.add(git.path)
+        return
+    if git.is_file(follow_symlinks=False):
+        found.leaves.add(git.path)
+    elif git.is_symlink():
+        found.warnings.append(
+            f"{shown_path(git.path)} is a link: the repository is protected, the link itself is not"
+        )
+    found.git_folders.update(inside_repositories(folder, root))
+
+
+def _list(folder: bytes, most: int) -> list[os.DirEntry[bytes]]:
+    """Return a folder's entries, at most `most`; none of one that cannot be read."""
+    try:
+        with os.scandir(folder) as entries:
+            return list(itertools.islice(entries, most))
+    except OSError:
+        return []
 
 
 def _mask_sockets(folder: bytes, found: _Found) -> None:
@@ -235,12 +268,11 @@ def _is_socket(entry: os.DirEntry[bytes]) -> bool:
         return False
 
 
-def _nested_repository(git: bytes, is_folder: bool, protect: Patterns, found: _Found) -> None:
-    found.repositories += 1
-    if not is_folder or found.repositories > MOST_FINE:
-        found.leaves.add(git)
-    else:
-        _look_at_names(git, protect.below_git, found)
+def _inside_git(root: bytes, protect: Patterns, found: _Found) -> None:
+    """Add the leaves of every git folder of the tree: all that git is configured by or runs."""
+    for folder in sorted(found.git_folders):
+        if is_below(folder, root):
+            _look_at_names(folder, protect.in_git, found)
 
 
 def _look_at_names(folder: bytes, patterns: Iterable[str], found: _Found) -> None:
@@ -269,14 +301,13 @@ def _outside_git(root: bytes, protect: Patterns, found: _Found) -> tuple[bytes, 
         return ()
     common = outside_repository(root) if os.path.isfile(git) else None
     if common is None:
-        if not os.path.isdir(git):
+        if not os.path.isdir(git) and not inside_repositories(root, root):
             found.warnings.append(
                 ".git leads to a repository that does not name this workspace in turn: git will"
                 " not work inside"
             )
         return ()
-    inner = tuple(name.removeprefix(".git/") for name in protect.anchored if name[:5] == ".git/")
-    _look_at_names(common, inner, found)
+    _look_at_names(common, protect.in_git, found)
     return (common,)
 
 
@@ -284,9 +315,10 @@ def _mask(root: bytes, path: bytes, found: _Found) -> bool:
     """Note a path to hide; a link is hidden where it lands. False when there is nothing to hide."""
     landing = os.path.realpath(path)
     try:
-        is_folder = stat.S_ISDIR(os.stat(landing).st_mode)
+        status = os.stat(landing)
     except OSError:
         return False
+    is_folder = stat.S_ISDIR(status.st_mode)
     if landing == root or not is_below(landing, root):
         return False
     if is_folder and os.path.exists(os.path.join(landing, b"pyvenv.cfg")):
@@ -294,14 +326,23 @@ def _mask(root: bytes, path: bytes, found: _Found) -> bool:
         return False
     if path.endswith(_KEY_SUFFIXES) and not is_folder and not _holds_key(root, landing):
         return False
+    if landing not in found.masks and not is_folder and status.st_nlink > 1:
+        found.warnings.append(
+            f"{shown_path(path)} has a second name (hard link), under which it may not be hidden"
+        )
     found.masks[landing] = Mask(landing, is_dir=is_folder)
     return True
 
 
 def _holds_key(root: bytes, path: bytes) -> bool:
-    """A certificate in a .pem file is public; only what holds a private key is hidden."""
+    """Tell whether a .pem or .key file may be secret: it is not if all its parts are public.
+
+    What is not in PEM form may be a key in binary form (DER), or the bare words of one.
+    """
     data = read_beneath(root, os.path.relpath(path, root), max_bytes=_KEY_BYTES)
-    return data is None or b"PRIVATE KEY" in data
+    if data is None:
+        return True
+    return b"PRIVATE KEY" in data or (data.strip() != b"" and b"-----BEGIN " not in data)
 
 
 def _landings(roots: tuple[bytes, ...], found: _Found) -> set[bytes]:
@@ -310,16 +351,23 @@ def _landings(roots: tuple[bytes, ...], found: _Found) -> set[bytes]:
     for leaf in found.leaves:
         landing = os.path.realpath(leaf)
         if landing in roots or not any(is_below(landing, root) for root in roots):
-            found.warnings.append(f"{_shown(leaf)} leads outside: not protected, and not reachable")
+            found.warnings.append(
+                f"{shown_path(leaf)} leads outside: not protected, and not reachable"
+            )
             continue
         if landing != leaf and os.path.islink(leaf):
+            if not os.path.lexists(landing):
+                # Whoever makes the landing makes what the link stands for.
+                found.absent.append(landing)
             found.warnings.append(
-                f"{_shown(leaf)} is a link: where it leads is protected, the link itself is not"
+                f"{shown_path(leaf)} is a link: where it leads is protected, the link itself is not"
             )
         if os.path.exists(landing):
             leaves.add(landing)
             if os.path.isfile(landing) and os.lstat(landing).st_nlink > 1:
-                found.warnings.append(f"{_shown(leaf)} has a second name (hard link) unprotected")
+                found.warnings.append(
+                    f"{shown_path(leaf)} has a second name (hard link) unprotected"
+                )
     return leaves
 
 
@@ -335,11 +383,12 @@ def _pins(roots: tuple[bytes, ...], leaves: Iterable[bytes]) -> tuple[bytes, ...
 
 
 def _installation_in(root: bytes) -> str:
-    places = (os.path.dirname(rambarde.__file__ or ""), sys.prefix)
+    packages = (rambarde.__file__, rambarde_wire.__file__)
+    places = (*(os.path.dirname(one or "") for one in packages), sys.prefix, sys.base_prefix)
     for place in places:
         real = os.path.realpath(os.fsencode(place))
-        if (real + b"/").startswith(root + b"/"):
-            return _shown(real)
+        if is_below(real, root):
+            return shown_path(real)
     return ""
 
 
@@ -348,10 +397,3 @@ def _names(folder: bytes) -> tuple[bytes, ...]:
         return tuple(sorted(os.listdir(folder)))
     except OSError:
         return ()
-
-
-def _shown(path: bytes) -> str:
-    try:
-        return path.decode()
-    except UnicodeDecodeError:
-        return path.decode(errors="backslashreplace")
