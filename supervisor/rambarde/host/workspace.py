@@ -49,7 +49,8 @@ _LAST = frozenset({b"node_modules", b"bower_components", b"site-packages", b".to
 _BARE = frozenset({b"HEAD", b"objects", b"refs", b"config"})
 """What makes git take a folder of any name for a repository."""
 _KEY_SUFFIXES = (b".pem", b".key")
-_KEY_BYTES = 64 << 10
+_KEY_BYTES = 1 << 20
+"""The bundle of public certificates that programs bring along is about 300 kB."""
 
 
 @dataclass(frozen=True, slots=True)

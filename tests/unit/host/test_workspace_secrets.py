@@ -71,14 +71,25 @@ def test_secrets_in_protected_folders_are_hidden(root: Path) -> None:
     [
         (b"-----BEGIN CERTIFICATE-----\nMII\n", False),
         (b"-----BEGIN PUBLIC KEY-----\nMII\n", False),
+        (b"# a bundle\n-----BEGIN CERTIFICATE-----\n" + b"MII\n" * 75_000, False),
         (b"", False),
         (b"-----BEGIN CERTIFICATE-----\n-----BEGIN RSA PRIVATE KEY-----\n", True),
         (b"-----BEGIN ENCRYPTED PRIVATE KEY-----\n", True),
         (b"\x30\x82\x04\xa4\x02\x01\x00", True),
         (b"d41d8cd98f00b204e9800998ecf8427e\n", True),
-        (b"-----BEGIN CERTIFICATE-----\n" * 4000, True),
+        (b"-----BEGIN CERTIFICATE-----\n" * 40_000, True),
     ],
-    ids=["certificate", "public", "empty", "both", "encrypted", "der", "bare words", "too long"],
+    ids=[
+        "certificate",
+        "public",
+        "bundle",
+        "empty",
+        "both",
+        "encrypted",
+        "der",
+        "bare words",
+        "too long",
+    ],
 )
 def test_a_key_file_is_hidden_unless_all_of_it_is_public(
     root: Path, content: bytes, hidden: bool
