@@ -94,6 +94,9 @@ class Zygote:
         except StepFailed as exc:
             self._answer(ReplyFailed(0, exc.step, exc.errno, exc.text))
             os._exit(1)
+        except OSError as exc:
+            self._answer(ReplyFailed(0, "set-up of the zygote", exc.errno or 0, str(exc)))
+            os._exit(1)
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         poll.register(self._wake[0], select.POLLIN)

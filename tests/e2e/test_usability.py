@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from support.probes import Outcome, outside, probe_inside, probe_outside, session, tree_state
-from support.program import Program
+from support.program import COMMAND, Program
 from support.scripted import ScriptedEngine
 
 SHELL = {
@@ -258,3 +258,50 @@ def test_identity_and_places_are_plain(program: Program, engine: ScriptedEngine)
     assert found["memory"].text.startswith("MemTotal|")
     assert found["locale"] == Outcome(0, "UTF-8|1")
     assert outside("echo x", program.workspace) == "x\n"
+
+
+def test_the_root_of_a_rootless_container_is_served_as_the_user_it_is(program: Program) -> None:
+    """U-40: uid 0 with one id only gives children no root; a root outside as well is refused."""
+    probe = "id -u; touch made; stat -c %u made; grep -c '^Cap.*0000000000000000' /proc/self/status"
+    command = [*COMMAND, "exec", "--repo", str(program.workspace), "--", "sh", "-c", probe]
+    done = subprocess.run(
+        ["unshare", "-Ur", *command],
+        env=program.env(),
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    if os.geteuid() == 0:
+        assert done.returncode == 5, done.stdout
+        assert "root outside of it" in done.stderr
+        assert not (program.workspace / "made").exists()
+    else:
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == "1000\n1000\n5\n"
+        assert (program.workspace / "made").stat().st_uid == os.geteuid()
+
+
+def test_a_host_without_namespaces_is_told_at_once_and_once(
+    program: Program, engine: ScriptedEngine
+) -> None:
+    """U-47: no model is asked, nothing waits; one message says what to do, with its own code."""
+    engine.say("never")
+    arguments = ["-p", "x", "--engine", engine.url, "--model", "m", "--repo", "."]
+    script = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
+    began = time.monotonic()
+    done = subprocess.run(
+        ["unshare", "-Ur", "sh", "-c", script, "sh", *COMMAND, *arguments],
+        cwd=program.workspace,
+        env=program.env(),
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert done.returncode == 5, done.stderr
+    assert time.monotonic() - began < 10
+    assert done.stdout == ""
+    assert done.stderr.count("rambarde:") == 1, done.stderr
+    assert "rambarde doctor" in done.stderr or "ordinary user" in done.stderr
+    assert engine.requests == []

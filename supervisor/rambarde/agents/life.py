@@ -133,7 +133,9 @@ async def _believe(agent: Agent, parts: Parts, process: AgentProcess, channel: C
     if not isinstance(hello, frames.TellHello):
         raise BreachError("did not introduce itself")
     caller.phase = Phase.SEALED
-    if found := mismatches(hello, process.pid, parts.tier):
+    if found := mismatches(
+        hello, process.pid, parts.tier, is_contained_root=parts.facts.is_contained_root
+    ):
         agent.stop(Outcome("error:sandbox"), error="; ".join(found))
         raise ChildFault("; ".join(found))
     caller.journal.write("sealed", {"pid": process.pid, "landlock": hello.checks.landlock_abi})
@@ -181,7 +183,8 @@ async def _clock(agent: Agent) -> None:
     while True:
         await anyio.sleep(TICK_S)
         hit = budget.check()
-        if hit is not None:
+        # A refused action ends the run only once the calls before it are done (answer_turn).
+        if hit is not None and hit.which != "actions":
             agent.stop(Outcome(f"limit:{hit.which}"), error=str(hit))
             return
 

@@ -30,16 +30,20 @@ _DESCRIPTORS = 5
 _FORBIDDEN = frozenset({errno.EPERM, errno.EACCES, errno.EROFS, errno.ENOENT, errno.EAFNOSUPPORT})
 
 
-def mismatches(hello: TellHello, pid: int, tier: Tier) -> list[str]:
+def mismatches(
+    hello: TellHello, pid: int, tier: Tier, *, is_contained_root: bool = False
+) -> list[str]:
     """Return what differs from a sealed child of this tier; an empty list means it is one.
 
     Args:
         hello: the child's account.
         pid: its number on the host.
         tier: what the plan promised.
+        is_contained_root: this program's own uid is 0 in a user namespace, and an ordinary user's
+            outside; its children are that user too.
     """
     found = _claimed(hello, tier)
-    found += _seen_status(pid, tier)
+    found += _seen_status(pid, tier, zero_is_root=not is_contained_root)
     found += _seen_namespaces(hello, pid, tier)
     return found
 
@@ -73,7 +77,7 @@ def _claimed(hello: TellHello, tier: Tier) -> list[str]:
     return found
 
 
-def _seen_status(pid: int, tier: Tier) -> list[str]:
+def _seen_status(pid: int, tier: Tier, *, zero_is_root: bool) -> list[str]:
     try:
         with open(f"/proc/{pid}/status", encoding="utf-8") as lines:
             status = dict(line.rstrip("\n").split(":\t", 1) for line in lines if ":\t" in line)
@@ -83,7 +87,7 @@ def _seen_status(pid: int, tier: Tier) -> list[str]:
     found = [f"{cap} is {status.get(cap)}" for cap in caps if int(status.get(cap, "1"), 16)]
     if status.get("NoNewPrivs") != "1" or status.get("Seccomp") != "2":
         found.append("the kernel shows no_new_privs or seccomp not in force")
-    if status.get("Uid", "0").split()[0] == "0":
+    if zero_is_root and status.get("Uid", "0").split()[0] == "0":
         found.append("the kernel shows uid 0")
     if status.get("Threads") != "1":
         found.append("more than one thread")

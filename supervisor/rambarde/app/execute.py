@@ -190,7 +190,8 @@ class _Exec:
     async def _believe(self, channel: Channel, pid: int) -> None:
         hello = await channel.receive()
         if isinstance(hello, frames.TellHello):
-            found = mismatches(hello, pid, self._ground.tier)
+            contained = self._ground.facts.is_contained_root
+            found = mismatches(hello, pid, self._ground.tier, is_contained_root=contained)
         else:
             found = [str(hello)]
         if found:

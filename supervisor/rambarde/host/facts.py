@@ -34,8 +34,21 @@ class HostFacts:
     prefix: str
     rg: str
     cgroups: tuple[CgroupPlace, ...]
+    has_all_ids: bool = True
+    """False in a user namespace that maps some ids only, as rootless containers are."""
+    uid_outside: int = 0
+    """What uid 0 is outside of this user namespace."""
 
     @property
     def is_root(self) -> bool:
-        """True when the supervisor runs as uid 0: children get a kuid of their own."""
-        return self.uid == 0
+        """True when the supervisor is the machine's root: children get a kuid of their own.
+
+        The root of a rootless container has no id to give away; it is served as the ordinary user
+        that it is outside. One that is root outside as well is refused (tiers.py).
+        """
+        return self.uid == 0 and self.has_all_ids
+
+    @property
+    def is_contained_root(self) -> bool:
+        """True for the root of a namespace of some ids: its children share its id, seen as 0."""
+        return self.uid == 0 and not self.has_all_ids

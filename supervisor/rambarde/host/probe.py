@@ -20,6 +20,8 @@ from rambarde.host.facts import CgroupPlace, HostFacts
 
 _LANDLOCK_CREATE_RULESET = 444
 _VERSION, _ERRATA = 1, 2
+_ALL_IDS = ["0", "0", "4294967295"]
+"""The map of the machine's own user namespace (user_namespaces(7))."""
 
 
 def probe_host() -> HostFacts:
@@ -36,7 +38,26 @@ def probe_host() -> HostFacts:
         prefix=os.path.realpath(sys.base_prefix),
         rg=_find_rg(),
         cgroups=tuple(_cgroups()),
+        has_all_ids=all(_ids(kind).split() == _ALL_IDS for kind in ("uid", "gid")),
+        uid_outside=uid_outside(_ids("uid")),
     )
+
+
+def _ids(kind: str) -> str:
+    try:
+        with open(f"/proc/self/{kind}_map", encoding="ascii") as file:
+            return file.read()
+    except OSError:
+        return " ".join(_ALL_IDS)
+
+
+def uid_outside(uid_map: str) -> int:
+    """Return what uid 0 of a user namespace is outside, from the text of its uid_map."""
+    for line in uid_map.splitlines():
+        inside, outside, _count = line.split()
+        if inside == "0":
+            return int(outside)
+    return 0
 
 
 def _landlock(flag: int) -> int:

@@ -34,7 +34,12 @@ def check_tier(facts: HostFacts, tier: Tier) -> None:
             f" {facts.landlock_abi or 'none'}",
             advice="Use Linux 6.2 or newer (6.12 for tier C) with landlock in the lsm= list.",
         )
-    if tier == "C" and facts.is_root:
+    if facts.uid == 0 and not facts.has_all_ids and facts.uid_outside == 0:
+        raise SandboxUnavailable(
+            "root of a user namespace that is root outside of it as well has no other id to give",
+            advice="Start rambarde as an ordinary user, or outside of this namespace.",
+        )
+    if tier == "C" and facts.uid == 0:
         raise SandboxUnavailable(
             "tier C does not hold for root: without a user namespace its uid is the machine's",
             advice="Start rambarde as an ordinary user, or use tier A.",

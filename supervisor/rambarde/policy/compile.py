@@ -45,7 +45,7 @@ from rambarde_wire.orders import (
 __all__ = ["HOME_INSIDE", "RG_INSIDE", "compile_agent", "compile_command", "compile_setup"]
 
 INNER_UID = 1000
-"""What a child of a root-started supervisor sees as its own uid and gid."""
+"""What a child of a supervisor that is uid 0 sees as its own uid and gid."""
 AGENT_OOM_SCORE = 500
 COMMAND_OOM_SCORE = 800
 """The kernel takes commands before agents, and agents before the supervisor."""
@@ -60,8 +60,7 @@ def compile_setup(
     space: Workspace, facts: HostFacts, *, supervisor_pid: int, tier: Tier, git_config: bytes
 ) -> ZygoteSetup:
     """Return the zygote's first order. `git_config`: identity for commits inside, nothing else."""
-    inner_uid = INNER_UID if facts.is_root else facts.uid
-    inner_gid = INNER_UID if facts.is_root else facts.gid
+    inner_uid, inner_gid = (INNER_UID, INNER_UID) if facts.uid == 0 else (facts.uid, facts.gid)
     return ZygoteSetup(
         version=ORDERS_VERSION,
         supervisor_pid=supervisor_pid,
