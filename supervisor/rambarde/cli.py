@@ -98,17 +98,6 @@ def _environment() -> dict[str, str]:
     return dict(os.environ)
 
 
-def _as_spelled(_context: click.Context, _option: click.Parameter, repo: str) -> str:
-    """Keep the person's spelling of a relative path: the kernel names `.` without links."""
-    here = os.environ.get("PWD", "")
-    try:
-        if os.path.isabs(here) and ".." not in repo.split("/") and os.path.samefile(here, "."):
-            return os.path.join(here, repo)
-    except OSError:
-        pass
-    return repo
-
-
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True)
 @click.version_option(__version__, "--version", message="rambarde %(version)s")
 @click.pass_context
@@ -127,13 +116,7 @@ _Decorated = Callable[..., Any]
 
 def _common(command: _Decorated) -> _Decorated:
     for option in (
-        click.option(
-            "--repo",
-            default=".",
-            metavar="DIR",
-            callback=_as_spelled,
-            help="Workspace; default: here.",
-        ),
+        click.option("--repo", default=".", metavar="DIR", help="Workspace; default: here."),
         click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="One setting."),
         click.option("--tier", type=click.Choice(["A", "A-proc", "B", "C"]), help="Least sandbox."),
     ):
@@ -292,7 +275,7 @@ def _exec(command: tuple[str, ...], as_json: bool, **options: Any) -> int:
 
 @_main.command("doctor")
 @click.option("--json", "as_json", is_flag=True)
-@click.option("--repo", default=".", metavar="DIR", callback=_as_spelled)
+@click.option("--repo", default=".", metavar="DIR")
 def _doctor(as_json: bool, repo: str) -> int:
     """Say what this machine's kernel can enforce, and what would mend what is missing."""
     from rambarde.app.diagnose import diagnose
@@ -309,7 +292,7 @@ def _agents() -> None:
 
 @_agents.command("list")
 @click.option("--json", "as_json", is_flag=True)
-@click.option("--repo", default=".", metavar="DIR", callback=_as_spelled)
+@click.option("--repo", default=".", metavar="DIR")
 def _agents_list(as_json: bool, repo: str) -> int:
     """List agents, who may use them, and files that were set aside."""
     from rambarde.app.look import list_agents
@@ -423,7 +406,7 @@ def _config() -> None:
 @click.option("--origin", is_flag=True, help="Say which layer each value comes from.")
 @click.option("--json", "as_json", is_flag=True)
 @click.option("--set", "sets", multiple=True, metavar="KEY=VALUE")
-@click.option("--repo", default=".", metavar="DIR", callback=_as_spelled)
+@click.option("--repo", default=".", metavar="DIR")
 def _config_show(origin: bool, as_json: bool, sets: tuple[str, ...], repo: str) -> int:
     """Show the settings in force."""
     from rambarde.app.look import config_lines

@@ -98,13 +98,14 @@ def find_ground(
 
 
 def _as_spelled(repo: str, environment: Mapping[str, str]) -> str:
-    """Return the current folder as the person's shell spells it, links and all (pwd(1) -L)."""
-    spelled = environment.get("PWD", "")
+    """Return a relative path below the folder as the person's shell spells it (pwd(1) -L)."""
+    here = environment.get("PWD", "")
     try:
-        same = repo == "." and os.path.isabs(spelled) and os.path.samefile(spelled, repo)
+        same = os.path.isabs(here) and os.path.samefile(here, ".")
     except OSError:
         same = False
-    return spelled if same else repo
+    # What `..` of a linked folder is, is not a matter of spelling.
+    return os.path.join(here, repo) if same and ".." not in repo.split("/") else repo
 
 
 def scan(repo: str, policies: Policies) -> Workspace:
