@@ -12,7 +12,7 @@ from support.scripted_answers import Answer, Call
 def test_a_model_that_delegates_without_end_meets_every_net(
     program: Program, engine: ScriptedEngine
 ) -> None:
-    """Depth, total and concurrency hold; each refusal says its limit; the main turn ends normally."""
+    """Depth, total and concurrency hold; each refusal says its limit; the main turn ends well."""
 
     def respond(seen: Seen) -> Answer:
         said = sum(message["role"] == "assistant" for message in seen.messages)

@@ -1,4 +1,4 @@
-"""Every way a run is stopped: limits, loops, signals; each with an honest status and what was done."""
+"""Every way a run is stopped: limits, loops, signals; each with an honest status."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def running(mark: str) -> bool:
 def test_five_actions_are_five_even_when_six_are_asked_at_once(
     program: Program, engine: ScriptedEngine
 ) -> None:
-    """The sixth call is never started, the five before it are done, and no further request is made."""
+    """The sixth call is never started, the five before it are done, and no request follows."""
     engine.calls(*[Call("bash", {"command": f"touch f{number}"}) for number in range(6)])
     ran = program.ask(engine.url, "--max-actions", "5")
     assert (ran.code, ran.json["status"], ran.json["subtype"]) == (
@@ -99,7 +99,7 @@ def test_a_run_at_its_wall_clock_tells_what_it_wrote_and_said(
 def test_an_interrupt_brings_back_partial_reports_of_all_subagents(
     program: Program, engine: ScriptedEngine
 ) -> None:
-    """SIGINT stops the tree; each subagent is marked interrupted and its words are in the result."""
+    """SIGINT stops the tree; each subagent is marked and its words are in the result."""
     for brief in ("one", "two"):
         lane = engine.when(no_tool="Task", last=brief)
         lane.calls(Call("bash", {"command": "sleep 8675310"}), text=f"words of {brief}")

@@ -20,7 +20,10 @@ Texts = Annotated[list[Text], Field(min_length=1, max_length=1024)]
 class Shape(BaseModel):
     """Base of all file shapes: unknown keys are faults, values are not converted."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=False)
+    # Validators are built when a file of the shape is read: most runs need few of them.
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, populate_by_name=False, defer_build=True
+    )
 
 
 AnyShape = TypeVar("AnyShape", bound=BaseModel)
