@@ -131,6 +131,7 @@ class _Run:
         self._zygote = zygote
         self._redactor = redactor
         self._listeners = listeners
+        self._cgroups = Cgroups(ground.facts, f"rambarde-{os.getpid()}")
         self._signal = 0
         self._lost: list[str] = []
         self._aside: list[str] = []
@@ -180,6 +181,7 @@ class _Run:
         finally:
             with anyio.CancelScope(shield=True):
                 await self._zygote.aclose()
+            self._cgroups.close()
 
     def _parts(self) -> Parts:
         ground = self._ground
@@ -189,7 +191,7 @@ class _Run:
             space=ground.space,
             facts=ground.facts,
             tier=ground.tier,
-            cgroups=Cgroups(ground.facts, f"rambarde-{os.getpid()}"),
+            cgroups=self._cgroups,
             kuids=lambda: _FIRST_KUID + secrets.randbelow(_KUIDS),
             clock=HostClock(),
             environment=ground.environment,
