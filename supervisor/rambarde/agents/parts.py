@@ -1,4 +1,4 @@
-"""What every agent of a run shares; built once by app.py. Trusted side."""
+"""What every agent of a run shares; built once by app/run.py. Trusted side."""
 
 from __future__ import annotations
 

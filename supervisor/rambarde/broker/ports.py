@@ -1,6 +1,6 @@
 """What the broker's answers need from the rest, so that arrows point down. Trusted side.
 
-`app.py` passes the real parts in; the broker imports none of the layers above it.
+`app/run.py` passes the real parts in; the broker imports none of the layers above it.
 """
 
 from __future__ import annotations
