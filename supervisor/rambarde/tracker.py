@@ -28,6 +28,7 @@ import anyio.lowlevel
 
 from rambarde.errors import HostError
 from rambarde.host.digest import NotRegularError
+from rambarde.host.shown import shown_path
 
 Digest = Callable[[bytes], Awaitable[str]]
 """Hash of the file at a path relative to the workspace, "" when absent (host.digest)."""
@@ -316,15 +317,3 @@ class ReadTracker:
         if any(part in (b"", b".", b"..") for part in relative.split(b"/")):
             return None
         return relative
-
-
-def shown_path(path: bytes) -> str:
-    r"""Return a path as text: itself when it is printable UTF-8, else in bash's form `$'\xff'`."""
-    try:
-        text = path.decode()
-    except UnicodeDecodeError:
-        text = "\0"
-    if text.isprintable():
-        return text
-    plain = frozenset(range(0x20, 0x7F)) - frozenset(b"'\\")
-    return "$'" + "".join(chr(byte) if byte in plain else f"\\x{byte:02x}" for byte in path) + "'"

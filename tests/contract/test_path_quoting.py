@@ -7,8 +7,8 @@ import os
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from rambarde.host.shown import shown_path
 from rambarde.policy.ansi_c import decode_ansi_c
-from rambarde.tracker import shown_path
 from rambarde_child.outcome import ToolError
 from rambarde_child.tools import paths
 
