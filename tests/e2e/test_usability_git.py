@@ -12,6 +12,7 @@ from support.probes import (
     probe_inside,
     probe_script,
     run_git,
+    session,
 )
 from support.program import Program
 from support.scripted import ScriptedEngine
@@ -202,7 +203,9 @@ def test_commits_succeed_where_the_repository_demands_signatures(
         "commit": "git commit -q --allow-empty -m unsigned && git log -1 --format='%an %G?'",
         "tag": "git tag -a -m v1 v1 && git tag",
     }
-    found = probe_inside(program, engine, probes)
+    one = session(program, engine, probe_script(probes))
+    found = one.outcomes
+    assert [notice for notice in one.ran.json["notices"] if "not signed" in notice]
     assert found["commit"] == Outcome(0, "A Person N"), found
     assert found["tag"] == Outcome(0, "v1"), found
 

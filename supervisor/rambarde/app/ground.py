@@ -40,6 +40,7 @@ _SECRET_NAME = re.compile(
 )
 _NOT_SECRET = frozenset({"SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "XDG_SESSION_ID"})
 _GIT_VALUE = re.compile(r'[^\x00-\x1f\x7f"\\#;]{1,200}')
+_SIGNS = re.compile(rb"(?im)^[ \t]*gpgsign[ \t]*(=[ \t]*(true|yes|on|1)[ \t]*)?$")
 _MAX_AGENT_FILES = 200
 _MAX_FILE_BYTES = 256 << 10
 
@@ -93,6 +94,7 @@ def find_ground(
         *map(str, personas.faults),
         *map(str, personas.warnings),
         *space.warnings,
+        *_unsigned(space),
     ]
     return Ground(environment, settings, policies, personas, space, facts, wanted, tuple(notices))
 
@@ -128,6 +130,16 @@ def _agent_files(space: Workspace) -> dict[str, bytes]:
         data = read_beneath(space.root, b".rambarde/agents/" + name, max_bytes=_MAX_FILE_BYTES)
         found[os.fsdecode(name)] = data or b""
     return found
+
+
+def _unsigned(space: Workspace) -> list[str]:
+    """Say that commits made inside are not signed, where the person's git would sign them."""
+    folders = [(os.path.expanduser(b"~"), b".gitconfig"), (space.root, b".git/config")]
+    folders += [(folder, b"config") for folder in space.beside]
+    for folder, name in folders:
+        if _SIGNS.search(read_beneath(folder, name, max_bytes=64 << 10) or b""):
+            return ["commits made by agents are not signed: your key is not in the sandbox"]
+    return []
 
 
 def git_identity() -> bytes:
