@@ -5,6 +5,7 @@ Each command imports what it needs when it runs, so that `rambarde --version` st
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -16,7 +17,10 @@ import click
 from rambarde import __version__
 from rambarde.errors import Exit, RambardeError, UsageError
 
+_MOST_S = 1e9
 _PROMPT_FLAGS = frozenset({"-p", "--prompt", "--print"})
+_OUTPUT_ERRORS = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""What writing to a pipe, a file or a terminal that is full or gone says: no bug of ours."""
 
 
 def run(argv: Sequence[str]) -> int:
@@ -34,12 +38,25 @@ def run(argv: Sequence[str]) -> int:
         return Exit.USAGE
     except (click.Abort, KeyboardInterrupt):
         return Exit.INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return Exit.FAILED
+    except OSError as exc:
+        return _output_failed(exc) if _is_of_output(exc) else _bug(exc)
     except Exception as exc:  # noqa: BLE001 - the last line of defence: our bug, said as such
         return _bug(exc)
     return int(result or 0)
+
+
+def _is_of_output(exc: OSError) -> bool:
+    return exc.errno in _OUTPUT_ERRORS and exc.filename is None
+
+
+def _output_failed(exc: OSError) -> int:
+    """Say that standard output cannot be written; a reader that went away is told nothing."""
+    # What is still buffered would be tried again at exit, and fail again.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    if exc.errno != errno.EPIPE:
+        _say_error(f"rambarde: cannot write to standard output: {exc.strerror}")
+        _say_error("  Make room, or send the output elsewhere.")
+    return Exit.FAILED
 
 
 def _one_shot(argv: list[str]) -> list[str]:
@@ -98,6 +115,17 @@ def _environment() -> dict[str, str]:
     return dict(os.environ)
 
 
+def _bounded(
+    _context: click.Context, _option: click.Parameter, seconds: float | None
+) -> float | None:
+    """Return a duration that is one: the bound can be set, not removed."""
+    if seconds is not None and not seconds > 0:
+        raise click.BadParameter(f"{seconds} is no duration: it must be above 0")
+    if seconds is not None and seconds > _MOST_S:
+        raise click.BadParameter(f"{seconds} is above {_MOST_S:.0f}: the bound cannot be removed")
+    return seconds
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True)
 @click.version_option(__version__, "--version", message="rambarde %(version)s")
 @click.pass_context
@@ -136,7 +164,7 @@ def _common(command: _Decorated) -> _Decorated:
 @click.option("--model", metavar="NAME")
 @click.option("--key-file", metavar="PATH|FD", help="Where the engine's key is.")
 @click.option("--max-actions", type=click.IntRange(min=1), metavar="N")
-@click.option("--max-duration", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS")
+@click.option("--max-duration", type=float, callback=_bounded, metavar="SECONDS")
 @click.option("--output-format", type=click.Choice(["text", "json", "stream-json"]), default="text")
 @click.option("--json", "as_json", is_flag=True, help="Short for --output-format json.")
 @click.option("--allowedTools", "allowed", metavar="LIST", help="Only these tools.")
@@ -163,7 +191,8 @@ def _with_stdin(text: str | None) -> str:
     prompt = "\n\n".join(part for part in (text if text != "-" else "", piped.strip()) if part)
     if not prompt.strip():
         raise UsageError("there is no prompt", advice='Try: rambarde -p "what to do"')
-    return prompt
+    # Arguments are bytes that need be no text; what is none cannot go to a model.
+    return prompt.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def _is_idle(fd: int) -> bool:
@@ -194,13 +223,16 @@ def _one_run(prompt: str, **options: Any) -> int:
     screen = Screen(sys.stderr, live=live, color=wants_color(environment, 2))
     listeners: list[Any] = [] if quiet else [screen]
     if output_format == "stream-json":
-        head = {"cwd": request.repo, "model": request.model or ""}
+        head = {"cwd": os.path.abspath(request.repo), "model": request.model or ""}
         listeners.append(StreamJson(lambda line: _out(json.dumps(line)), head))
     result = run_task(request, listeners)
     screen.close()
     if output_format == "text":
-        _out(result.text)
-        _report(result, quiet=quiet)
+        try:
+            if result.text:
+                _out(result.text)
+        finally:
+            _report(result, quiet=quiet)
     else:
         _out(json.dumps(result.as_json()))
     return result.exit_code(fail_on_denied=fail_on_denied)
@@ -253,7 +285,7 @@ def _demo(words: str | None, **options: Any) -> int:
 @_main.command("exec", context_settings={"ignore_unknown_options": True})
 @_common
 @click.option("--policy", default="workspace-write", metavar="NAME")
-@click.option("--max-duration", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS")
+@click.option("--max-duration", type=float, callback=_bounded, metavar="SECONDS")
 @click.option(
     "--json", "as_json", is_flag=True, help="One JSON object on standard error at the end."
 )

@@ -47,6 +47,11 @@ class RambardeError(Exception):
         self.message = message
         self.advice = advice
 
+    @property
+    def told(self) -> str:
+        """Both sentences as one, for places that have a single field."""
+        return f"{self.message}; {self.advice}" if self.advice else self.message
+
 
 class UsageError(RambardeError):
     """Wrong words on the command line: nothing was started."""

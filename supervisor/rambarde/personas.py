@@ -68,8 +68,16 @@ class Personas:
         if found is None:
             near = closest(name, list(self.by_name))
             known = ", ".join(sorted(self.by_name))
-            raise UsageError(f"no agent named {name}{near}", advice=f"Known agents: {known}.")
+            why = "".join(f"\n  {one}" for one in self._about(name))
+            raise UsageError(f"no agent named {name}{near}{why}", advice=f"Known agents: {known}.")
         return found
+
+    def _about(self, name: str) -> Iterable[Notice | Fault]:
+        """Yield what was said of the files that would have this name."""
+        told: list[Notice | Fault] = [*self.set_aside, *self.faults]
+        for one in told:
+            if os.path.basename(one.path) == f"{name}.md":
+                yield one
 
     def delegable_names(self) -> frozenset[str]:
         """Return the agents that work may be given to: an exact mode subagent or all."""

@@ -103,7 +103,7 @@ def _as_spelled(repo: str, environment: Mapping[str, str]) -> str:
     """Return a relative path below the folder as the person's shell spells it (pwd(1) -L)."""
     here = environment.get("PWD", "")
     try:
-        same = os.path.isabs(here) and os.path.samefile(here, ".")
+        same = bool(repo) and os.path.isabs(here) and os.path.samefile(here, ".")
     except OSError:
         same = False
     # What `..` of a linked folder is, is not a matter of spelling.
@@ -112,6 +112,8 @@ def _as_spelled(repo: str, environment: Mapping[str, str]) -> str:
 
 def scan(repo: str, policies: Policies) -> Workspace:
     """Return what stands in a workspace. Raises UsageError for what is none."""
+    if not repo:
+        raise UsageError("--repo is empty", advice="Give a project's folder with --repo DIR.")
     policy = policies.base("workspace-write")
     home = os.path.expanduser("~")
     return scan_workspace(repo, protected=policy.protected, masks=policy.masks, home=home)

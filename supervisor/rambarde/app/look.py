@@ -102,6 +102,11 @@ def policy_text(
 def check_policies(path: str | None) -> str:
     """Load every policy, persona and table; return what was checked. Raises PolicyError."""
     folder = path or shipped_folder()
+    if not os.path.isdir(folder):
+        raise UsageError(
+            f"policies in {folder} cannot be read: it is no folder",
+            advice="Give a folder made as the shipped policies/ is.",
+        )
     policies = load_policies(folder)
     personas = discover(None, {})
     load_environment(folder)
@@ -137,7 +142,10 @@ def _arguments(tool: str, text: str) -> dict[str, object]:
         try:
             values = json.loads(text)
         except ValueError as exc:
-            raise UsageError(f"the arguments are not JSON: {exc}") from None
+            raise UsageError(
+                f"the arguments are not JSON: {exc}",
+                advice="""Give an object, as in '{"command": "ls"}', or a text alone.""",
+            ) from None
         return dict(values)
     if tool == "bash":
         return {"command": text}

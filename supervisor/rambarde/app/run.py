@@ -130,7 +130,8 @@ class _Run:
         self._ground = ground
         self._zygote = zygote
         self._redactor = redactor
-        self._listeners = listeners
+        self._listeners = [*listeners]
+        self._unheard = anyio.Event()
         self._cgroups = Cgroups(ground.facts, f"rambarde-{os.getpid()}")
         self._signal = 0
         self._lost: list[str] = []
@@ -160,6 +161,7 @@ class _Run:
             before = await anyio.to_thread.run_sync(take_snapshot, ground.space.root)
             async with anyio.create_task_group() as group:
                 group.start_soon(self._watch_signals, root)
+                group.start_soon(self._watch_unheard, root)
                 group.start_soon(self._watch_masks, parts, tree)
                 watch = Watch(
                     tree.watched,
@@ -233,8 +235,17 @@ class _Run:
         return text(code, self._locale, **values)
 
     def _publish(self, event: Event) -> None:
-        for listener in self._listeners:
-            listener(event)
+        for listener in tuple(self._listeners):
+            try:
+                listener(event)
+            except OSError:
+                self._listeners.remove(listener)
+                self._unheard.set()
+
+    async def _watch_unheard(self, root: Agent) -> None:
+        """Whoever read the events has gone, or cannot take them: nobody waits for the work."""
+        await self._unheard.wait()
+        root.stop(Outcome("interrupted"), error="the output cannot be written")
 
     async def _watch_signals(self, root: Agent) -> None:
         """The first signal interrupts the run, which then ends by itself; a second one kills."""

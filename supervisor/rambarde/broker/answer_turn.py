@@ -80,7 +80,7 @@ async def _ask_model(caller: Caller, ports: Ports) -> ModelReply | None:
         reply = await ports.models.next_reply(caller, on_delta)
     except ModelError as exc:
         caller.last_text = ports.redactor.text(caller.last_text)
-        caller.end(Outcome("error:model"), error=ports.redactor.text(exc.message))
+        caller.end(Outcome("error:model"), error=ports.redactor.text(exc.told))
         return None
     if isinstance(reply, LimitHit):
         caller.end(Outcome(f"limit:{reply.which}"), error=str(reply))
