@@ -72,7 +72,7 @@ class Bash(Arguments, frozen=True):
 class Task(Arguments, frozen=True):
     """Give a brief to a subagent, which works in its own session; returns its report."""
 
-    agent: Annotated[str, Meta(min_length=1, max_length=64, description="name of the subagent")]
+    agent: Annotated[str, Meta(max_length=64, description="name of the subagent")]
     prompt: Annotated[str, Meta(max_length=65536, description="all the subagent is told")]
     background: bool = False
 

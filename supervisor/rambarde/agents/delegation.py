@@ -36,7 +36,9 @@ class Delegation:
         names = self.delegable(caller)
         if arguments.agent not in self._parts.personas.delegable_names():
             return self._refusal(
-                "unknown_agent", agent=arguments.agent, agents=", ".join(sorted(names)) or "-"
+                "unknown_agent",
+                agent=arguments.agent or "-",
+                agents=", ".join(sorted(names)) or "-",
             )
         if not arguments.prompt.strip():
             return self._refusal("empty_task")
@@ -48,7 +50,9 @@ class Delegation:
             return self._refusal("no_delegation")
         if arguments.agent not in names:
             return self._refusal(
-                "unknown_agent", agent=arguments.agent, agents=", ".join(sorted(names)) or "-"
+                "unknown_agent",
+                agent=arguments.agent or "-",
+                agents=", ".join(sorted(names)) or "-",
             )
         return None
 

@@ -79,7 +79,11 @@ def _values(call: OpenCall) -> dict[str, object]:
     values = msgspec.json.decode(call.wrote.arguments or "{}")
     if not isinstance(values, dict):
         raise msgspec.ValidationError("the arguments are not a JSON object")
-    return fold_aliases(call.tool, values)
+    folded = fold_aliases(call.tool, values)
+    if call.tool == "Task":
+        # What is left out is refused in a delegation's own words, as what is empty.
+        return {"agent": "", "prompt": "", **folded}
+    return folded
 
 
 async def _by_policy(
