@@ -187,7 +187,13 @@ def _with_stdin(text: str | None) -> str:
     """The prompt with standard input appended, when that is a pipe or a file."""
     piped = ""
     if text in (None, "-") or not _is_idle(0):
-        piped = sys.stdin.buffer.read(1 << 20).decode(errors="replace")
+        data = sys.stdin.buffer.read(_MOST_STDIN + 1)
+        if len(data) > _MOST_STDIN:
+            raise UsageError(
+                f"standard input is above {_MOST_STDIN >> 10} KiB, which no prompt is",
+                advice="Give the agent a file's path to read, in place of its content.",
+            )
+        piped = data.decode(errors="replace")
     prompt = "\n\n".join(part for part in (text if text != "-" else "", piped.strip()) if part)
     if not prompt.strip():
         raise UsageError("there is no prompt", advice='Try: rambarde -p "what to do"')
@@ -299,7 +305,7 @@ def _exec(command: tuple[str, ...], as_json: bool, **options: Any) -> int:
 
     result = run_exec(ExecRequest(command=command, environment=_environment(), **options))
     if as_json:
-        sys.stderr.write(json.dumps(result.as_json()) + "\n")
+        _say_error(json.dumps(result.as_json()))
     elif result.words:
         _say_error(f"rambarde: {result.words}")
     return result.exit_code

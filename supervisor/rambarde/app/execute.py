@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -25,8 +24,9 @@ from rambarde.app.ground import (
     git_identity,
     make_redactor,
 )
+from rambarde.app.streams import OwnStreams
 from rambarde.children.channel import Channel
-from rambarde.children.command import CommandResult, Sink, kill, perform, wait_dead
+from rambarde.children.command import CommandResult, kill, perform, wait_dead
 from rambarde.children.zygote import Zygote
 from rambarde.errors import Exit, SandboxUnavailable
 from rambarde.host.cgroup import Cgroups
@@ -35,11 +35,10 @@ from rambarde.policy.compile import compile_agent, compile_command, compile_setu
 from rambarde.policy.model import Policy
 from rambarde.redact import Redactor
 from rambarde_wire import frames
-from rambarde_wire.orders import Tier
+from rambarde_wire.orders import CommandPlan, Tier
 
 _UNBOUNDED_OUTPUT = 1 << 50
 """The output goes to the caller's own descriptors, which bound it."""
-_STDIN_BYTES = 256 << 20
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 
 
@@ -116,6 +115,7 @@ class _Exec:
         self._redactor = redactor
         self._signal = 0
         self._stop = anyio.Event()
+        self._streams = OwnStreams(self._stop.set)
 
     async def main(self) -> ExecResult:
         try:
@@ -167,17 +167,7 @@ class _Exec:
                 argv=[os.fsencode(word) for word in self._request.command],
                 cwd=ground.space.cwd,
             )
-            return await perform(
-                self._zygote,
-                plan,
-                timeout_s=self._request.max_duration or policy.limits.max_duration_s,
-                shown_bytes=2,
-                hard_bytes=_UNBOUNDED_OUTPUT,
-                stdin=await anyio.to_thread.run_sync(_own_stdin),
-                redact=self._redactor.stream,
-                sinks=(_sink(1), _sink(2)),
-                stop=self._stop,
-            )
+            return await self._perform(plan)
         finally:
             with anyio.CancelScope(shield=True):
                 kill(process.pidfd)
@@ -186,6 +176,25 @@ class _Exec:
                 os.close(process.pidfd)
                 os.close(process.log_fd)
                 cgroups.close()
+
+    async def _perform(self, plan: CommandPlan) -> CommandResult:
+        streams = self._streams
+        stdin = streams.open_input()
+        async with anyio.create_task_group() as group:
+            group.start_soon(streams.feed)
+            result = await perform(
+                self._zygote,
+                plan,
+                timeout_s=self._request.max_duration or self._policy.limits.max_duration_s,
+                shown_bytes=2,
+                hard_bytes=_UNBOUNDED_OUTPUT,
+                stdin=stdin,
+                redact=self._redactor.stream,
+                sinks=(streams.sink(1), streams.sink(2)),
+                stop=self._stop,
+            )
+            group.cancel_scope.cancel()
+        return result
 
     async def _believe(self, channel: Channel, pid: int) -> None:
         hello = await channel.receive()
@@ -214,6 +223,10 @@ class _Exec:
         )
 
     def _status(self, result: CommandResult) -> tuple[str, int, str]:
+        failure = self._streams.failure
+        if failure is not None and not self._streams.reader_left:
+            words = f"stopped: its output cannot be written: {failure.strerror}"
+            return "error:output", Exit.FAILED, words
         match result.outcome:
             case "exited":
                 return "done", result.exit_code or 0, ""
@@ -221,6 +234,9 @@ class _Exec:
                 return "done", 128 + (result.signal or 0), ""
             case "timeout":
                 return "limit:duration", Exit.STOPPED, "stopped: its time is over"
+            case "interrupted" if self._streams.reader_left and not self._signal:
+                # As a program that is run directly: it dies of the pipe, and says nothing.
+                return "interrupted", 128 + signal.SIGPIPE, ""
             case "interrupted":
                 return "interrupted", 128 + (self._signal or signal.SIGINT), "interrupted"
             case "not_started":
@@ -230,28 +246,3 @@ class _Exec:
                 return "error:start", code, f"{name}: {result.step}: {why}"
             case _:
                 return f"error:{result.outcome}", Exit.FAILED, f"the command was {result.outcome}"
-
-
-def _sink(fd: int) -> Sink:
-    async def write(data: bytes) -> None:
-        left = memoryview(data)
-        while left:
-            try:
-                left = left[os.write(fd, left) :]
-            except BlockingIOError:
-                await anyio.wait_writable(fd)
-            except OSError:
-                return
-
-    return write
-
-
-def _own_stdin() -> bytes | None:
-    """Read our standard input whole when it is a pipe or a file; a terminal is never handed on."""
-    if sys.stdin is None or os.isatty(0):
-        return None
-    import stat
-
-    if stat.S_ISCHR(os.fstat(0).st_mode):
-        return None
-    return sys.stdin.buffer.read(_STDIN_BYTES)

@@ -138,7 +138,7 @@ async def perform(
     timeout_s: float,
     shown_bytes: int,
     hard_bytes: int,
-    stdin: bytes | None = None,
+    stdin: bytes | int | None = None,
     on_output: OnOutput | None = None,
     redact: MakeFilter | None = None,
     sinks: tuple[Sink, Sink] | None = None,
@@ -152,7 +152,8 @@ async def perform(
         timeout_s: seconds from now until it is killed, its start included.
         shown_bytes: kept of each stream, half head and half tail.
         hard_bytes: written on both streams together before it is killed.
-        stdin: its whole input; None for an empty one.
+        stdin: its whole input, or a descriptor to read it from, which is closed here; None for an
+            empty one.
         on_output: told what to show while it runs, the first shown_bytes of each stream only.
         redact: makes the filter each stream passes before anybody sees it.
         sinks: take all of stdout and of stderr, redacted, uncleaned.
@@ -163,7 +164,7 @@ async def perform(
         Cancellation: after the proof of death.
     """
     begun_s = time.monotonic()
-    stdin_fd = None if stdin is None else _sealed(stdin)
+    stdin_fd = _sealed(stdin) if isinstance(stdin, bytes) else stdin
     try:
         process = await zygote.run_command(plan, stdin_fd)
     finally:

@@ -225,6 +225,10 @@ class Zygote:
             stdin = own_stdin if stdin_fd is None else stdin_fd
             out_read, out_write = held.pipe()
             err_read, err_write = held.pipe()
+            for fd in (out_write, err_write):
+                # Under another uid than ours `echo > /dev/stderr` opens what we own. The pipe has
+                # no name but in the /proc of its own processes.
+                os.fchmod(fd, 0o666)
             status_read, status_write = held.pipe()
             number, waiting = self._number()
             order = OrderCommand(number, plan)
