@@ -1,7 +1,5 @@
 """A linked worktree: its repository lies outside, and git works there as it does inside."""
 
-
-
 from __future__ import annotations
 
 import os
