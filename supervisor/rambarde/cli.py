@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from rambarde import __version__
-from rambarde.errors import Exit, RambardeError, UsageError
+from rambarde.errors import Exit, RambardeError, UsageError, first_of
 
 _MOST_S = 1e9
 _PROMPT_FLAGS = frozenset({"-p", "--prompt", "--print"})
@@ -76,10 +76,7 @@ def _fail(exc: RambardeError) -> int:
 
 def _fail_of_group(group: BaseExceptionGroup[BaseException]) -> int:
     """Say the error of ours inside a task group's; anything else is our bug."""
-    ours, _other = group.split(RambardeError)
-    first: BaseException = group if ours is None else ours
-    while isinstance(first, BaseExceptionGroup):
-        first = first.exceptions[0]
+    first = first_of(group)
     return _fail(first) if isinstance(first, RambardeError) else _bug(group)
 
 

@@ -13,7 +13,7 @@
 `rambarde_wire.frames.BreachError` (a child broke the protocol) is no error of ours: it ends that
 child with `error:protocol` and is never seen by a person as an exception.
 
-A limit reached, an interruption, a refusal are outcomes, not errors (agents/outcome.py).
+A limit reached, an interruption, a refusal are outcomes, not errors (sessions/report.py).
 """
 
 from __future__ import annotations
@@ -115,3 +115,12 @@ class InternalError(RambardeError):
     """A state that cannot be. The report should hold the text and the session."""
 
     exit_code = Exit.BUG
+
+
+def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the exception that ended a task group: an error of ours if there is one."""
+    ours, _other = group.split(RambardeError)
+    first: BaseException = group if ours is None else ours
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    return first

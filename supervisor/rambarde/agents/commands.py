@@ -42,20 +42,23 @@ class Commands:
             argv=argv,
             cwd=parts.space.cwd,
         )
-        pids_before = set(agent.command_pids)
+        noted = _Noted(parts, agent)
         killed_before = parts.cgroups.oom_kills(caller.agent_id)
-        result = await perform(
-            _Noted(parts, agent),
-            plan,
-            timeout_s=timeout_s,
-            shown_bytes=limits.output_bytes,
-            hard_bytes=limits.output_hard_bytes,
-            redact=self._redactor.stream,
-        )
-        agent.command_pids &= pids_before
+        try:
+            result = await perform(
+                noted,
+                plan,
+                timeout_s=timeout_s,
+                shown_bytes=limits.output_bytes,
+                hard_bytes=limits.output_hard_bytes,
+                redact=self._redactor.stream,
+            )
+        finally:
+            # Its number may be another process's from now on.
+            agent.command_pids.discard(noted.pid)
         if parts.cgroups.oom_kills(caller.agent_id) > killed_before:
-            caller.ending = Outcome("error:memory")
-            caller.error_text = f"out of memory: the limit is {limits.memory_bytes} bytes"
+            text = f"out of memory: the limit is {limits.memory_bytes} bytes"
+            caller.end_after_calls(Outcome("error:memory"), error=text)
         return result
 
 
@@ -65,9 +68,11 @@ class _Noted:
     def __init__(self, parts: Parts, agent: Agent) -> None:
         self._parts = parts
         self._agent = agent
+        self.pid = 0
 
     async def run_command(self, plan: CommandPlan, stdin_fd: int | None = None) -> CommandProcess:
         """Fork a command; raises HostError."""
         process = await self._parts.zygote.run_command(plan, stdin_fd)
+        self.pid = process.pid
         self._agent.command_pids.add(process.pid)
         return process

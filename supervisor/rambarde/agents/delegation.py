@@ -8,13 +8,13 @@ total of the session, concurrency, the tree's own ceilings.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar
 
 from rambarde.agents.agent import Agent
 from rambarde.agents.parts import Parts
 from rambarde.broker.caller import Caller, ToolResult
 from rambarde.broker.catalogue import names_of
 from rambarde.budget import NetRefusal
+from rambarde.tracker import ReadTracker
 from rambarde_wire import tools
 
 Start = Callable[[Agent, tools.Task], Agent]
@@ -24,9 +24,17 @@ Live = Callable[[Agent], Awaitable[str]]
 class Delegation:
     """The broker's port for Task. `agents` maps agent ids to the living agents of the tree."""
 
-    def __init__(self, parts: Parts, agents: Mapping[str, Agent], start: Start, live: Live) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        tracker: ReadTracker,
+        agents: Mapping[str, Agent],
+        start: Start,
+        live: Live,
+    ) -> None:
         """`start` makes the subagent's object; `live` runs it and returns its report."""
         self._parts = parts
+        self._tracker = tracker
         self._agents = agents
         self._start = start
         self._live = live
@@ -61,8 +69,14 @@ class Delegation:
         return self._parts.personas.delegable_names() & caller.policy.delegates
 
     async def delegate(self, caller: Caller, arguments: tools.Task) -> ToolResult:
-        """Admit, run and await one subagent. Its report is fenced: data, not instructions."""
-        if (hit := caller.budget.check()) is not None:
+        """Admit, run and await one subagent. Its report is fenced: data, not instructions.
+
+        Raises:
+            RecordError: its session cannot be made; it was not started.
+        """
+        hit = caller.budget.check()
+        # A refused action ends the run only once the calls before it are done: this is one.
+        if hit is not None and hit.which != "actions":
             return self._refusal("cap_tree", limit=hit.which, value=int(hit.limit))
         admitted = self._parts.nets.admit(caller.depth, arguments.agent)
         if isinstance(admitted, NetRefusal):
@@ -72,26 +86,23 @@ class Delegation:
                 value=admitted.value,
                 running=", ".join(admitted.running) or "-",
             )
-        tracker = _set(self._parts.ports).tracker
-        mark = tracker.mark()
-        parent = self._agents[caller.agent_id]
-        child = self._start(parent, arguments)
+        mark = self._tracker.mark()
+        child = None
         try:
+            child = self._start(self._agents[caller.agent_id], arguments)
             report = await self._live(child)
         finally:
-            if child.proven_dead:
-                admitted.release(proof_of_death=True)
-        changed = await tracker.changed_since(caller.agent_id, mark)
+            admitted.release(proof_of_death=child is None or child.proven_dead)
+        changed = await self._tracker.changed_since(caller.agent_id, mark)
         notes = [
             self._parts.say("changed_since_read", path=one.shown, by=one.by) for one in changed
         ]
         if arguments.background:
             notes.append(self._parts.say("background_fallback"))
+        status = child.caller.status
         return ToolResult(
-            ok=child.caller.outcome is not None and child.caller.outcome.status == "done",
-            code=""
-            if child.caller.outcome is None or child.caller.outcome.status == "done"
-            else child.caller.outcome.status,
+            ok=status == "done",
+            code="" if status == "done" else status,
             text="\n".join([*notes, report]),
             fingerprint=child.caller.session_id,
         )
@@ -103,12 +114,3 @@ class Delegation:
             text=self._parts.say(code, **values),
             actor="automaton" if code.startswith("cap_") else "policy",
         )
-
-
-_T = TypeVar("_T")
-
-
-def _set(value: _T | None) -> _T:
-    if value is None:
-        raise RuntimeError("used before it was set")
-    return value

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from rambarde.broker.ports import Ports
 from rambarde.budget import Nets, TreeRetries
 from rambarde.children.zygote import Zygote
 from rambarde.clock import Clock
@@ -19,9 +18,9 @@ from rambarde.settings import Settings
 from rambarde_wire.orders import Tier
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts of one run. `ports` is set once the parts that need this object exist."""
+    """The parts of one run."""
 
     zygote: Zygote
     space: Workspace
@@ -39,4 +38,3 @@ class Parts:
     publish: Callable[[Event], None]
     say: Callable[..., str]
     locale: str
-    ports: Ports | None = None

@@ -104,6 +104,8 @@ def _seen_namespaces(hello: TellHello, pid: int, tier: Tier) -> list[str]:
             seen = os.stat(f"/proc/{pid}/ns/{name}").st_ino
         except PermissionError:
             continue
+        except OSError as exc:
+            return [f"its /proc entry cannot be read: {exc.strerror}"]
         if seen == own:
             found.append(f"the kernel shows the supervisor's {name} namespace")
     return found

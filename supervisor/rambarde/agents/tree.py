@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from typing import TypeVar
+from collections.abc import Callable
 
 import anyio
 
@@ -23,6 +23,7 @@ from rambarde.broker.catalogue import catalogue
 from rambarde.broker.ports import Ports
 from rambarde.budget import Budget, BudgetLimits
 from rambarde.children.watch import Excess, Watched
+from rambarde.errors import RecordError
 from rambarde.events import Event
 from rambarde.ids import new_agent_id, new_session_id, new_task_id
 from rambarde.loops import LoopWatch
@@ -39,13 +40,14 @@ from rambarde_wire import tools
 class Tree:
     """All agents of one run. `agents` holds those alive, by id."""
 
-    def __init__(self, parts: Parts) -> None:
-        """`parts.ports` must be set before the first agent runs."""
+    def __init__(self, parts: Parts, join: Callable[[Tree], Ports]) -> None:
+        """`join` makes the broker's ports, some of which lead back to this tree."""
         self._parts = parts
         self.agents: dict[str, Agent] = {}
         self.root: Agent | None = None
         self._numbers = 0
         self._names: dict[str, str] = {}
+        self._ports = join(self)
 
     def start_root(self, persona: Persona, policy: Policy, model: str, brief: str) -> Agent:
         """Make the agent of the person's own session; `policy` is narrowed already."""
@@ -162,36 +164,57 @@ class Tree:
         return self._names.get(agent_id, agent_id)
 
     async def live(self, agent: Agent) -> str:
-        """Run one agent to the proof of its death; return its report, marked when it was cut."""
-        parts, caller = self._parts, agent.caller
-        ports = _set(parts.ports)
+        """Run one agent to the proof of its death; return its report, marked when it was cut.
+
+        A record that cannot be kept is an end like others, `error:record`; it is not raised.
+        """
+        parts, caller, ports = self._parts, agent.caller, self._ports
         self.agents[caller.agent_id] = agent
         agent.started_s = parts.clock.monotonic_s()
-        message = UserMessage(agent.brief)
-        caller.messages.append(message)
-        caller.journal.write_message(message)
         self._publish(
             agent,
             "task/started" if agent.parent else "session/started",
             {"agent": caller.persona.name, "depth": caller.depth},
         )
         try:
+            message = UserMessage(ports.redactor.text(agent.brief))
+            caller.messages.append(message)
+            caller.journal.write_message(message)
             await run_process(agent, parts, ports)
+        except RecordError as exc:
+            caller.end(Outcome("error:record"), error=exc.told)
         finally:
             with anyio.CancelScope(shield=True):
-                report = await self._settle(agent, ports)
+                report = await self._settle(agent)
         return report
 
-    async def _settle(self, agent: Agent, ports: Ports) -> str:
-        parts, caller = self._parts, agent.caller
-        caller.end(Outcome("interrupted"))
-        outcome = _set(caller.outcome)
+    async def _settle(self, agent: Agent) -> str:
+        parts, caller, ports = self._parts, agent.caller, self._ports
+        caller.end(caller.ending or Outcome("interrupted"), error=caller.ending_error)
         agent.duration_s = parts.clock.monotonic_s() - agent.started_s
-        ports.tracker.abandon(caller.agent_id)
-        caller.budget.close()
-        _keep_unfolded(caller)
         ports.approvals.cancel(caller.agent_id)
-        report = build_report(
+        ports.approvals.grants.forget(caller.agent_id, caller.path)
+        ports.tracker.forget(caller.agent_id)
+        caller.budget.close()
+        try:
+            _keep_unfolded(caller)
+            caller.journal.write("end", await self.ending(agent))
+            await caller.journal.settle()
+        except RecordError as exc:
+            caller.end_unrecorded(error=exc.told)
+        finally:
+            caller.journal.close()
+            caller.messages.clear()
+            self.agents.pop(caller.agent_id, None)
+            agent.settled.set()
+        ending = await self.ending(agent)
+        self._publish(agent, "task/settled" if agent.parent else "session/ended", ending)
+        return await self._report(agent)
+
+    async def _report(self, agent: Agent) -> str:
+        parts, caller = self._parts, agent.caller
+        outcome = caller.end(Outcome("interrupted"))
+        return build_report(
             outcome=outcome,
             text=caller.final_text,
             last_text=caller.last_text,
@@ -206,15 +229,6 @@ class Tree:
             locale=parts.locale,
             limit_chars=caller.policy.limits.report_chars,
         )
-        ending = await self.ending(agent)
-        caller.journal.write("end", ending)
-        await caller.journal.settle()
-        caller.journal.close()
-        self.agents.pop(caller.agent_id, None)
-        agent.settled.set()
-        kind = "task/settled" if agent.parent else "session/ended"
-        self._publish(agent, kind, ending)
-        return report
 
     async def ending(self, agent: Agent) -> dict[str, object]:
         """Return how an agent's life ended, as JSON values."""
@@ -224,7 +238,7 @@ class Tree:
             "task_id": agent.task_id,
             "agent": caller.persona.name,
             "depth": caller.depth,
-            "status": _set(caller.outcome).status,
+            "status": caller.status,
             "error": caller.error_text,
             "actions": caller.actions,
             "duration_ms": round(agent.duration_s * 1000),
@@ -243,7 +257,7 @@ class Tree:
         A file whose content is again what it was is not listed.
         """
         below = {one.caller.agent_id for one in agent.descendants()}
-        written = await _set(self._parts.ports).tracker.files_written(agent.caller.agent_id, below)
+        written = await self._ports.tracker.files_written(agent.caller.agent_id, below)
         return [one.shown for one in written if one.before != one.after or not one.stands]
 
     def _publish(self, agent: Agent, kind: str, data: dict[str, object]) -> None:
@@ -256,18 +270,15 @@ def _keep_unfolded(caller: Caller) -> None:
 
     They were never told to the model; the person and the record have them all the same.
     """
-    words = [caller.last_text] if caller.last_text else []
-    for call in caller.open_calls.values():
-        if call.result is None:
-            continue
-        message = ToolMessage(
-            call.wrote.call_id, call.wrote.name, call.result.text, is_error=not call.result.ok
-        )
-        caller.journal.write_message(message, call_id=call.call_id, code=call.result.code)
-        if call.tool == "Task":
-            words.append(call.result.text)
+    done = [(call, call.result) for call in caller.open_calls.values() if call.result is not None]
     caller.open_calls = {}
-    caller.last_text = "\n\n".join(words)
+    reports = [result.text for call, result in done if call.tool == "Task"]
+    caller.last_text = "\n\n".join(text for text in (caller.last_text, *reports) if text)
+    for call, result in done:
+        message = ToolMessage(
+            call.wrote.call_id, call.wrote.name, result.text, is_error=not result.ok
+        )
+        caller.journal.write_message(message, call_id=call.call_id, code=result.code)
 
 
 def budget_limits(limits: Limits, *, is_root: bool) -> BudgetLimits:
@@ -285,12 +296,3 @@ def policy_hash(policy: Policy) -> str:
     """Return the SHA-256 of a policy's canonical form; equal policies have equal hashes."""
     text = json.dumps(as_data(policy), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-_T = TypeVar("_T")
-
-
-def _set(value: _T | None) -> _T:
-    if value is None:
-        raise RuntimeError("used before it was set")
-    return value

@@ -28,7 +28,7 @@ from rambarde.app.ground import (
     read_key,
     root_policy,
 )
-from rambarde.approvals import Approvals
+from rambarde.approvals import Answer, Approvals, Request
 from rambarde.broker.ports import Ports
 from rambarde.budget import Nets, TreeRetries
 from rambarde.children.watch import Watch
@@ -109,8 +109,12 @@ def run_task(request: RunRequest, listeners: Sequence[Listener]) -> RunResult:
         ),
         environment=ZYGOTE_ENVIRONMENT,
     )
-    key = read_key(ground, choice, request.key_file)
-    redactor = make_redactor(ground, key)
+    try:
+        key = read_key(ground, choice, request.key_file)
+        redactor = make_redactor(ground, key)
+    except BaseException:
+        zygote.abandon()
+        raise
     run = _Run(request, ground, zygote, redactor, listeners)
     return anyio.run(run.main, persona, policy, choice, key)
 
@@ -142,48 +146,52 @@ class _Run:
         self, persona: Persona, policy: Policy, choice: EngineChoice, key: str | None
     ) -> RunResult:
         """Start the zygote's side, run the root agent, gather the result."""
-        request, ground = self._request, self._ground
+        model = self._request.model or self._ground.settings.model.model or ""
+        client: ModelClient | None = None
         try:
             await self._zygote.wait_ready()
-            client = open_model(
-                choice, key=key, model=request.model or ground.settings.model.model or ""
-            )
-            parts = self._parts()
-            self._lost = [
-                f"session {one.session_id} was lost: its process died"
-                for one in parts.store.mark_lost()
-            ]
-            tree = Tree(parts)
-            self._join(parts, tree, client)
-            root = tree.start_root(
-                persona, policy, request.model or ground.settings.model.model or "", request.prompt
-            )
-            before = await anyio.to_thread.run_sync(take_snapshot, ground.space.root)
-            async with anyio.create_task_group() as group:
-                group.start_soon(self._watch_signals, root)
-                group.start_soon(self._watch_unheard, root)
-                group.start_soon(self._watch_masks, parts, tree)
-                watch = Watch(
-                    tree.watched,
-                    tree.on_excess,
-                    workspace=ground.space.root,
-                    disk_free_bytes=policy.limits.disk_free_bytes,
-                )
-                group.start_soon(watch.run)
-                self._zygote.on_death = lambda why: root.stop(Outcome("error:sandbox"), error=why)
-                await tree.live(root)
-                group.cancel_scope.cancel()
-            changed = await anyio.to_thread.run_sync(changed_paths, ground.space.root, before)
-            self._aside = put_aside(ground.space.root, ground.space.absent)
-            result = await self._result(tree, root, changed)
-            await client.aclose()
-            if request.ephemeral:
-                parts.store.remove_tree(root.caller.session_id)
-            return result
+            client = open_model(choice, key=key, model=model)
+            return await self._root(persona, policy, model, client)
         finally:
             with anyio.CancelScope(shield=True):
                 await self._zygote.aclose()
-            self._cgroups.close()
+                self._cgroups.close()
+                if client is not None:
+                    await client.aclose()
+
+    async def _root(
+        self, persona: Persona, policy: Policy, model: str, client: ModelClient
+    ) -> RunResult:
+        folder = self._ground.space.root
+        parts = self._parts()
+        self._lost = [
+            f"session {one.session_id} was lost: its process died"
+            for one in parts.store.mark_lost()
+        ]
+        tree = Tree(parts, lambda tree: self._join(parts, tree, client))
+        root = tree.start_root(persona, policy, model, self._request.prompt)
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._watch_signals, root)
+            group.start_soon(self._watch_unheard, root)
+            before = await anyio.to_thread.run_sync(take_snapshot, folder)
+            group.start_soon(self._watch_masks, parts, tree)
+            watch = Watch(
+                tree.watched,
+                tree.on_excess,
+                workspace=folder,
+                disk_free_bytes=policy.limits.disk_free_bytes,
+            )
+            group.start_soon(watch.run)
+            self._zygote.on_death = lambda why: root.stop(Outcome("error:sandbox"), error=why)
+            await tree.live(root)
+            # A signal that comes from here on changes nothing and loses no result.
+            changed = await anyio.to_thread.run_sync(changed_paths, folder, before)
+            group.cancel_scope.cancel()
+        self._aside = put_aside(folder, self._ground.space.absent)
+        result = await self._result(tree, root, changed)
+        if self._request.ephemeral:
+            parts.store.remove_tree(root.caller.session_id)
+        return result
 
     def _parts(self) -> Parts:
         ground = self._ground
@@ -211,18 +219,23 @@ class _Run:
             locale=self._locale,
         )
 
-    def _join(self, parts: Parts, tree: Tree, client: ModelClient) -> None:
+    def _join(self, parts: Parts, tree: Tree, client: ModelClient) -> Ports:
         space = self._ground.space
-        parts.ports = Ports(
+        tracker = ReadTracker(
+            space.root,
+            WorkspaceDigest(os.open(space.root, os.O_PATH | os.O_CLOEXEC)),
+            name_of=tree.name_of,
+        )
+        return Ports(
             models=Engine(client, parts.retries),
             commands=Commands(parts, self._redactor, tree.agents),
-            delegations=Delegation(parts, tree.agents, tree.start_child, tree.live),
-            approvals=Approvals(None),
-            tracker=ReadTracker(
-                space.root,
-                WorkspaceDigest(os.open(space.root, os.O_PATH | os.O_CLOEXEC)),
-                name_of=tree.name_of,
+            delegations=Delegation(parts, tracker, tree.agents, tree.start_child, tree.live),
+            approvals=Approvals(
+                None,
+                pause=lambda request: tree.agents[request.agent_id].caller.budget.pause(),
+                on_decided=lambda request, answer: self._decided(tree, request, answer),
             ),
+            tracker=tracker,
             redactor=self._redactor,
             publish=self._publish,
             say=self._say,
@@ -230,6 +243,12 @@ class _Run:
             workspace=space.root,
             rg=RG_INSIDE,
         )
+
+    def _decided(self, tree: Tree, request: Request, answer: Answer) -> None:
+        agent = tree.agents.get(request.agent_id)
+        data = {"tool": request.tool, "decision": answer.decision, "actor": answer.actor}
+        session_id = "" if agent is None else agent.caller.session_id
+        self._publish(Event("approval/decided", session_id, request.agent_path, data))
 
     def _say(self, code: str, **values: object) -> str:
         return text(code, self._locale, **values)
@@ -293,7 +312,7 @@ class _Run:
             subagents=tuple(below),
             record=caller.journal.path,
             notices=(*self._ground.notices, *self._lost, *self._set_aside()),
-            signal=self._signal if self._signal != signal.SIGINT else 0,
+            signal=self._signal,
         )
 
 

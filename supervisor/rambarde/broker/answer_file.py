@@ -6,7 +6,10 @@ seen: an existing file must have been read, and be unchanged since, by content (
 
 from __future__ import annotations
 
+import anyio
+
 from rambarde.broker.caller import Caller, OpenCall
+from rambarde.broker.hashes import check_hash
 from rambarde.broker.ports import Ports
 from rambarde.policy.decide import decide
 from rambarde.policy.model import Decision
@@ -15,6 +18,8 @@ from rambarde_wire import frames
 from rambarde_wire.frames import BreachError
 
 _WRITERS = frozenset({"write", "edit"})
+_DIFF_CHARS = 64 << 10
+"""Kept of a diff; an honest one is bounded by ToolLimits.diff_bytes."""
 
 
 def _own_call(caller: Caller, claimed_id: str, tools: frozenset[str]) -> OpenCall:
@@ -22,12 +27,6 @@ def _own_call(caller: Caller, claimed_id: str, tools: frozenset[str]) -> OpenCal
     if call.place != "child" or call.tool not in tools:
         raise BreachError("a file request for a call that has none")
     return call
-
-
-def _check_hash(claimed_sha256: str) -> str:
-    if claimed_sha256 and (len(claimed_sha256) != 64 or not claimed_sha256.isalnum()):
-        raise BreachError("not a SHA-256")
-    return claimed_sha256
 
 
 def _check_path(claimed_path: bytes) -> bytes:
@@ -41,11 +40,20 @@ def _check_path(claimed_path: bytes) -> bytes:
 async def answer_write(ask: frames.AskWrite, caller: Caller, ports: Ports) -> frames.ReplyWrite:
     """Decide whether the call may replace this file now; holds the path's lock until told.
 
+    Raises:
+        BreachError: the call is open for no write, or asked before: a call writes one file once.
+
     Trusts:
         Nothing: the supervisor hashes the file itself, beneath the workspace, without links.
     """
     call = _own_call(caller, ask.call_id, _WRITERS)
     path = _check_path(ask.claimed_path)
+    if call.asked:
+        raise BreachError("a call that asks for a second write")
+    call.asked = True
+    if caller.outcome is not None:
+        text = ports.say("interrupted")
+        return frames.ReplyWrite(call.call_id, allowed=False, code="interrupted", text=text)
     if (refused := _by_policy(caller, call, path, ports)) is not None:
         return refused
     verdict = await ports.tracker.check_write(caller.agent_id, path)
@@ -58,29 +66,43 @@ async def answer_write(ask: frames.AskWrite, caller: Caller, ports: Ports) -> fr
 def _by_policy(
     caller: Caller, call: OpenCall, path: bytes, ports: Ports
 ) -> frames.ReplyWrite | None:
-    """Judge the path a second time, as it is once links are resolved."""
+    """Judge the path a second time, as it is once links are resolved.
+
+    What must be asked for is refused here, unless a person said yes to this call.
+    """
     relative = path.removeprefix(ports.workspace + b"/")
     verdict = decide(caller.policy, call.tool, {"path": path_text(relative)})
-    if verdict.decision is not Decision.DENY:
+    if verdict.decision is Decision.ALLOW:
+        return None
+    if verdict.decision is Decision.ASK and call.actor == "human":
         return None
     text = ports.say(verdict.code, reason=verdict.reason, rule=verdict.rule)
     return frames.ReplyWrite(call.call_id, allowed=False, code=verdict.code, text=text)
 
 
 async def note_read(tell: frames.TellRead, caller: Caller, ports: Ports) -> None:
-    """Note what the agent has seen of a file. A lie only lets it overwrite what it may write."""
+    """Note what the agent has seen of a file. A lie only lets it overwrite what it may write.
+
+    Raises:
+        BreachError: the call reads nothing, or has shown another file: a call reads one.
+    """
     call = _own_call(caller, tell.call_id, frozenset({"read"}))
     path = _check_path(tell.claimed_path)
-    call.reads.add(path)
-    ports.tracker.note_read(caller.agent_id, path, _check_hash(tell.claimed_sha256))
+    if call.read not in (b"", path):
+        raise BreachError("a call that reads a second file")
+    call.read = path
+    ports.tracker.note_read(caller.agent_id, path, check_hash(tell.claimed_sha256))
 
 
 async def note_wrote(tell: frames.TellWrote, caller: Caller, ports: Ports) -> None:
     """Note a write, release the path's lock; the supervisor hashes the file again itself."""
     _own_call(caller, tell.call_id, _WRITERS)
     path = _check_path(tell.claimed_path)
-    sha256 = _check_hash(tell.claimed_sha256)
-    if not await ports.tracker.note_wrote(caller.agent_id, path, sha256):
+    sha256 = check_hash(tell.claimed_sha256)
+    # Shielded: a stop that comes while the file is hashed must not lose what was written.
+    with anyio.CancelScope(shield=True):
+        was_allowed = await ports.tracker.note_wrote(caller.agent_id, path, sha256)
+    if not was_allowed:
         raise BreachError("a write that was not allowed")
     if sha256:
         ports.wrote(caller.agent_id, path)
@@ -90,6 +112,6 @@ async def note_wrote(tell: frames.TellWrote, caller: Caller, ports: Ports) -> No
                 "call_id": tell.call_id,
                 "path": path,
                 "sha256": sha256,
-                "diff": ports.redactor.text(tell.claimed_diff[: 64 << 10]),
+                "diff": ports.redactor.text(tell.claimed_diff[: 2 * _DIFF_CHARS])[:_DIFF_CHARS],
             },
         )

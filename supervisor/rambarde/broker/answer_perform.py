@@ -13,6 +13,7 @@ from rambarde.broker.answer_turn import settle_call
 from rambarde.broker.caller import Caller, OpenCall, ToolResult
 from rambarde.broker.ports import Ports
 from rambarde.broker.shell import perform_bash, perform_grep
+from rambarde.errors import first_of
 from rambarde_wire import frames, tools
 from rambarde_wire.frames import BreachError
 
@@ -25,14 +26,17 @@ async def answer_perform(
     Raises:
         BreachError: an id is not open, not the broker's, asked twice, or several that are not
             joined are asked at once. An honest child cannot cause it.
+        RecordError: what was done cannot be put on the record; the caller's run ends.
     """
     calls = [_take(caller, claimed_id) for claimed_id in ask.call_ids]
     if not calls or (len(calls) > 1 and not all(call.joined for call in calls)):
         raise BreachError("these calls cannot be performed together")
-    caller.doing = ", ".join(call.tool for call in calls)
-    async with anyio.create_task_group() as group:
-        for call in calls:
-            group.start_soon(_perform, caller, call, ports)
+    try:
+        async with anyio.create_task_group() as group:
+            for call in calls:
+                group.start_soon(_perform, caller, call, ports)
+    except BaseExceptionGroup as exc:
+        raise first_of(exc) from exc
     return frames.ReplyPerform([call.call_id for call in calls])
 
 
@@ -45,6 +49,11 @@ def _take(caller: Caller, claimed_id: str) -> OpenCall:
 
 
 async def _perform(caller: Caller, call: OpenCall, ports: Ports) -> None:
+    if caller.outcome is not None:
+        # The run is being stopped: nothing is begun any more.
+        text = ports.say("interrupted")
+        settle_call(caller, call, ToolResult(ok=False, code="interrupted", text=text), ports)
+        return
     arguments = msgspec.json.decode(call.arguments, type=tools.TOOLS[call.tool])
     result: ToolResult
     match arguments:

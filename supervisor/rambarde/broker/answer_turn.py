@@ -6,17 +6,31 @@ next, so that no model request is made for an agent that must stop.
 
 from __future__ import annotations
 
+import re
+
 from rambarde.broker.caller import Caller, Denial, OpenCall, ToolResult
+from rambarde.broker.hashes import check_hash
 from rambarde.broker.judge import judge_calls
 from rambarde.broker.ports import Ports
 from rambarde.budget import LimitHit
 from rambarde.errors import ModelError
 from rambarde.events import Event
 from rambarde.loops import LoopNews
-from rambarde.models.base import AssistantMessage, Delta, ModelReply, ToolMessage, UserMessage
+from rambarde.models.base import (
+    AssistantMessage,
+    Delta,
+    ModelReply,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
 from rambarde.sessions.report import Outcome
 from rambarde_wire import frames
 from rambarde_wire.frames import BreachError
+
+RESULT_CHARS = 512 << 10
+"""Kept of one result of a child; an honest one is bounded by ToolLimits.result_bytes."""
+_CODE = re.compile(r"[a-z_]{0,32}")
 
 
 async def answer_turn(_ask: frames.AskTurn, caller: Caller, ports: Ports) -> frames.ReplyTurn:
@@ -70,18 +84,19 @@ async def _ask_model(caller: Caller, ports: Ports) -> ModelReply | None:
         caller.budget.touch()
         if delta.kind == "text":
             pieces.append(delta.text)
-            caller.last_text = "".join(pieces)
 
     caller.turn += 1
-    caller.doing = "model"
     caller.open_calls = {}
     ports.publish(Event("model/started", caller.session_id, caller.path, {"turn": caller.turn}))
     try:
         reply = await ports.models.next_reply(caller, on_delta)
     except ModelError as exc:
-        caller.last_text = ports.redactor.text(caller.last_text)
         caller.end(Outcome("error:model"), error=ports.redactor.text(exc.told))
         return None
+    finally:
+        # Also when the request is cancelled: what came before the cut is all that is left of it.
+        if (said := "".join(pieces)).strip():
+            caller.last_text = ports.redactor.text(said)
     if isinstance(reply, LimitHit):
         caller.end(Outcome(f"limit:{reply.which}"), error=str(reply))
         return None
@@ -100,9 +115,17 @@ def _say(caller: Caller, reply: ModelReply, ports: Ports) -> None:
             "model/settled",
             caller.session_id,
             caller.path,
-            {"text": text, "calls": len(reply.calls)},
+            {"text": text, "calls": [_told(call, ports) for call in reply.calls]},
         )
     )
+
+
+def _told(call: ToolCall, ports: Ports) -> dict[str, object]:
+    return {
+        "id": call.call_id,
+        "name": ports.redactor.text(call.name),
+        "arguments": ports.redactor.text(call.arguments),
+    }
 
 
 def _without_calls(caller: Caller, reply: ModelReply, ports: Ports) -> None:
@@ -148,7 +171,7 @@ def _fold_results(caller: Caller, ports: Ports) -> None:
             result.ok,
             result.code,
             result.fingerprint,
-            reads=frozenset(call.reads),
+            reads=frozenset({call.read} if call.read else ()),
             net_refusal=result.code.startswith("cap_"),
         )
         if news is not None:
@@ -158,7 +181,7 @@ def _fold_results(caller: Caller, ports: Ports) -> None:
         caller.journal.write_message(message, call_id=call.call_id, code=result.code)
     caller.open_calls = {}
     if caller.ending is not None:
-        caller.end(caller.ending, error=caller.error_text)
+        caller.end(caller.ending, error=caller.ending_error)
     elif (hit := caller.budget.check()) is not None:
         caller.end(Outcome(f"limit:{hit.which}"))
 
@@ -176,20 +199,25 @@ async def note_result(tell: frames.TellResult, caller: Caller, ports: Ports) -> 
     """Take the result of a call the child performed.
 
     Trusts:
-        Nothing: the id must be open and the child's own; the text is bounded and redacted, and is
-        the model's to read, as any tool output.
+        Nothing: the id must be open and the child's own, the code one of the form of codes and none
+        of the supervisor's nets, the fingerprint a hash. The text is cut to RESULT_CHARS and
+        redacted, and is the model's to read, as any tool output.
     """
     call = caller.call(tell.call_id)
     if call.place != "child":
         raise BreachError("a result for a call the broker performs")
+    if not _CODE.fullmatch(tell.claimed_code) or tell.claimed_code.startswith("cap_"):
+        raise BreachError("no code that a tool has")
+    # A write that was allowed and is told of no more will not come.
+    ports.tracker.abandon(caller.agent_id)
     settle_call(
         caller,
         call,
         ToolResult(
             ok=tell.claimed_ok,
             code=tell.claimed_code if not tell.claimed_ok else "",
-            text=ports.redactor.text(tell.claimed_text),
-            fingerprint=tell.claimed_fingerprint,
+            text=ports.redactor.text(tell.claimed_text[:RESULT_CHARS]),
+            fingerprint=check_hash(tell.claimed_fingerprint),
         ),
         ports,
     )
@@ -206,16 +234,25 @@ def settle_call(caller: Caller, call: OpenCall, result: ToolResult, ports: Ports
             "tool/settled",
             caller.session_id,
             caller.path,
-            {"tool": call.tool, "call_id": call.call_id, "ok": result.ok, "code": result.code},
+            {
+                "tool": call.tool,
+                "call_id": call.call_id,
+                "tool_use_id": call.wrote.call_id,
+                "ok": result.ok,
+                "code": result.code,
+            },
         )
     )
 
 
-async def note_fault(tell: frames.TellFault, caller: Caller, ports: Ports) -> None:
-    """The child says that it cannot go on; its run ends as an error of the sandbox."""
-    text = f"{tell.claimed_step}: {tell.claimed_text} (errno {tell.errno})"
-    caller.end(Outcome("error:child"), error=ports.redactor.text(text))
-    raise ChildFault(text)
+async def note_fault(tell: frames.TellFault, _caller: Caller, _ports: Ports) -> None:
+    """The child says that it cannot go on: raise ChildFault, which ends its run."""
+    raise ChildFault(fault_text(tell))
+
+
+def fault_text(tell: frames.TellFault) -> str:
+    """Return what a child says of its fault: its own words, to be bounded and redacted."""
+    return f"{tell.claimed_step}: {tell.claimed_text} (errno {tell.errno})"
 
 
 class ChildFault(Exception):  # noqa: N818 - it carries no error of ours, it ends one child

@@ -2,7 +2,8 @@
 
 A Caller is made by the supervisor before the child exists and is never filled from the child's
 words. It holds the conversation (the child never sees it), the calls of the turn that are still
-open, and, once set, the outcome, which nothing overwrites.
+open, and, once set, the outcome: the first cause stands, save that a `done` which cannot be put on
+the record is none.
 """
 
 from __future__ import annotations
@@ -32,12 +33,15 @@ class ToolResult:
     fingerprint: str = ""
     actor: str = ""
     """Who refused, for a refusal: human, policy, automaton, expired, cancelled; else empty."""
-    reads: frozenset[bytes] = frozenset()
 
 
 @dataclass(slots=True)
 class OpenCall:
-    """One call of the running turn. `asked` once the child asked the broker to perform it."""
+    """One call of the running turn.
+
+    `asked`: the child asked for it to be performed, or for its write; either may be asked once.
+    `actor`, `rule`, `reason`: who allowed or refused it and why, as it stands on the record.
+    """
 
     call_id: CallId
     wrote: ToolCall
@@ -46,9 +50,12 @@ class OpenCall:
     place: Place
     joined: bool = False
     asked: bool = False
-    started_s: float = 0.0
+    actor: str = "policy"
+    rule: str = ""
+    reason: str = ""
     result: ToolResult | None = None
-    reads: set[bytes] = field(default_factory=set)
+    read: bytes = b""
+    """Path of the file it showed; empty for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,23 +91,41 @@ class Caller:
     nudged: bool = False
     final_text: str = ""
     last_text: str = ""
-    """Newest text of the model, whole or cut: kept apart when the run does not end as done."""
+    """Newest text of the model, whole or cut, redacted: kept when the run does not end as done."""
     error_text: str = ""
     outcome: Outcome | None = None
     ending: Outcome | None = None
     """Outcome that takes effect once the open calls of this turn are reported."""
+    ending_error: str = ""
     denials: list[Denial] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
     model_requests: int = 0
     actions: int = 0
     rate_wait_s: float = 0.0
-    doing: str = "starting"
 
-    def end(self, outcome: Outcome, *, error: str = "") -> None:
-        """Set the outcome, once; later causes are consequences of the first."""
+    def end(self, outcome: Outcome, *, error: str = "") -> Outcome:
+        """Set the outcome, once; later causes are consequences of the first. Return what stands."""
         if self.outcome is None:
             self.outcome = outcome
             self.error_text = error
+        return self.outcome
+
+    def end_after_calls(self, outcome: Outcome, *, error: str) -> None:
+        """Set the outcome of the end of this turn, once; the calls before it are still done."""
+        if self.ending is None:
+            self.ending = outcome
+            self.ending_error = error
+
+    def end_unrecorded(self, *, error: str) -> None:
+        """Take back a `done`: what cannot be put on the record is not done."""
+        if self.outcome is None or self.outcome.is_done:
+            self.outcome = Outcome("error:record")
+            self.error_text = error
+
+    @property
+    def status(self) -> str:
+        """Status of the outcome, empty while the run has none."""
+        return "" if self.outcome is None else self.outcome.status
 
     def call(self, claimed_id: str) -> OpenCall:
         """Return the open call of this turn with that id, not yet done; else it is a breach."""

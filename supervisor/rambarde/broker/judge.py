@@ -1,9 +1,9 @@
 """Judge the calls of one model reply, before anything runs. Trusted side.
 
 In this order for each call: the action budget (every call costs one, refused or not), the
-catalogue the model was given, the arguments, the policy, the refusals of a delegation, and last a
-person's answer where the policy says ask. The first that refuses gives the text. Every verdict is
-on the record before the call is performed.
+catalogue the model was given, the arguments, the room of one turn, the refusals of a delegation,
+the policy, and last a person's answer where the policy says ask. The first that refuses gives the
+text. Every verdict is on the record before the call is performed.
 """
 
 from __future__ import annotations
@@ -25,8 +25,12 @@ from rambarde.sessions.report import Outcome
 from rambarde_wire import tools
 from rambarde_wire.frames import MAX_CALLS, MAX_DOWN_BYTES
 
-_SHOWN_BYTES = 160
+_SHOWN_CHARS = 160
 """Of a call's arguments, on a progress line."""
+_SHOWN_FROM_BYTES = 64 << 10
+"""Redacted for it: a secret that begins on the line ends in here."""
+_NAME_CHARS = 64
+"""Kept of a tool's name that is none of ours."""
 _ROOM_BYTES = MAX_DOWN_BYTES // 2
 """Arguments of one turn that fit a ReplyTurn with room for names."""
 
@@ -36,24 +40,28 @@ async def judge_calls(caller: Caller, calls: tuple[ToolCall, ...], ports: Ports)
     judged: list[OpenCall] = []
     room = _ROOM_BYTES
     for index, wrote in enumerate(calls):
-        call = OpenCall(new_call_id(), wrote, wrote.name, b"{}", "broker")
-        call.result = await _judge(caller, call, ports, too_many=index >= MAX_CALLS)
+        call = OpenCall(new_call_id(), wrote, _known(wrote.name, ports), b"{}", "broker")
+        too_many = index >= MAX_CALLS
+        call.result = await _judge(caller, call, ports, too_many=too_many, room=room)
         if call.result is None:
             room -= len(call.arguments)
-            if room < 0:
-                call.result = _refusal(ports, "bad_arguments", detail="too long for one turn")
         _record(caller, call, ports)
         judged.append(call)
     await caller.journal.settle()
     return judged
 
 
+def _known(name: str, ports: Ports) -> str:
+    """Return a tool's name; of one that is none of ours what can be shown and kept."""
+    return name if name in tools.TOOLS else ports.redactor.text(name)[:_NAME_CHARS]
+
+
 async def _judge(
-    caller: Caller, call: OpenCall, ports: Ports, *, too_many: bool
+    caller: Caller, call: OpenCall, ports: Ports, *, too_many: bool, room: int
 ) -> ToolResult | None:
     hit = caller.budget.spend_action()
     if hit is not None:
-        caller.ending, caller.error_text = Outcome("limit:actions"), str(hit)
+        caller.end_after_calls(Outcome("limit:actions"), error=str(hit))
         return _refusal(ports, "action_budget", limit=int(hit.limit), actor="automaton")
     caller.actions += 1
     granted = names_of(caller.catalogue)
@@ -67,6 +75,8 @@ async def _judge(
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as exc:
         return _refusal(ports, "bad_arguments", detail=str(exc))
     call.arguments = msgspec.json.encode(arguments)
+    if len(call.arguments) > room:
+        return _refusal(ports, "bad_arguments", detail="too long for one turn")
     call.place = "child" if call.tool in tools.CHILD_TOOLS else "broker"
     if isinstance(arguments, tools.Task):
         call.joined = True
@@ -90,6 +100,7 @@ async def _by_policy(
     caller: Caller, call: OpenCall, values: Mapping[str, object], ports: Ports
 ) -> ToolResult | None:
     verdict = decide(caller.policy, call.tool, values)
+    call.rule, call.reason = verdict.rule, verdict.reason
     if verdict.decision is Decision.ALLOW:
         return None
     if verdict.decision is Decision.DENY:
@@ -99,12 +110,13 @@ async def _by_policy(
             agent_path=caller.path,
             agent_id=caller.agent_id,
             tool=call.tool,
-            shown=call.arguments.decode(),
+            shown=ports.redactor.text(call.arguments.decode()),
             code=verdict.code,
         )
     )
     if answer.decision == "no":
         return _denied(ports, verdict, actor=answer.actor)
+    call.actor = answer.actor
     return None
 
 
@@ -124,10 +136,13 @@ def _record(caller: Caller, call: OpenCall, ports: Ports) -> None:
         "verdict",
         {
             "call_id": call.call_id,
+            "id": call.wrote.call_id,
             "tool": call.tool,
             "verdict": "deny" if refused else "allow",
             "code": refused.code if refused else "",
-            "actor": refused.actor if refused else "policy",
+            "actor": refused.actor if refused else call.actor,
+            "rule": call.rule,
+            "reason": call.reason,
         },
     )
     if refused is not None:
@@ -143,8 +158,8 @@ def _record(caller: Caller, call: OpenCall, ports: Ports) -> None:
                 "call_id": call.call_id,
                 "code": refused.code if refused else "",
                 "shown": ports.redactor.text(
-                    call.arguments[:_SHOWN_BYTES].decode(errors="replace")
-                ),
+                    call.arguments[:_SHOWN_FROM_BYTES].decode(errors="replace")
+                )[:_SHOWN_CHARS],
             },
         )
     )

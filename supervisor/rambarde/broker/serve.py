@@ -12,7 +12,7 @@ from typing import Any
 from rambarde.broker import answer_file, answer_perform, answer_turn
 from rambarde.broker.caller import Caller
 from rambarde.broker.ports import Ports
-from rambarde.broker.table import check_permitted
+from rambarde.broker.table import TABLE, Phase, check_permitted
 from rambarde.children.channel import Channel
 from rambarde_wire import frames
 
@@ -39,3 +39,15 @@ async def serve(channel: Channel, caller: Caller, ports: Ports) -> None:
             await channel.send(reply)
         if isinstance(reply, frames.ReplyTurn) and reply.ended:
             return
+
+
+async def hear_rest(channel: Channel, caller: Caller, ports: Ports) -> None:
+    """Take what a child that was told to stop still reports of finished work.
+
+    Ends by BreachError, ChannelClosed or cancellation. What crossed the order to stop is dropped:
+    nothing is answered any more.
+    """
+    while True:
+        frame = await channel.receive()
+        if type(frame) in TABLE[Phase.CLOSING]:
+            await ANSWERS[type(frame)](frame, caller, ports)

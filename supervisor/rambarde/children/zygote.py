@@ -283,6 +283,15 @@ class Zygote:
             os.close(self._log_fd)
             self._log_fd = -1
 
+    def abandon(self) -> None:
+        """End a zygote that no loop has awaited yet; returns when it is reaped."""
+        self._death = self._death or "the zygote was closed"
+        self._process.kill()
+        self._process.wait()
+        self._socket.close()
+        os.close(self._log_fd)
+        self._log_fd = -1
+
     # ── orders and answers ───────────────────────────────────────────────────────────────────
 
     def _expect(self, number: int) -> asyncio.Future[tuple[Answer, int]]:
