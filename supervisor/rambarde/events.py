@@ -1,9 +1,9 @@
 """What screens and streams are told; plain values. Trusted side.
 
 An event is news, never an order: nothing changes because somebody listens. Its texts are redacted
-before it is made. Kinds (slash words): session/started, session/ended, model/started, model/delta,
-model/settled, tool/started, tool/settled, task/started, task/settled, approval/requested,
-approval/decided, agent/limit, agent/loop, notice.
+before it is made. Kinds (slash words): session/started, session/ended, model/started,
+model/settled, tool/started, tool/settled, task/started, task/settled, approval/decided,
+agent/limit, agent/loop, notice.
 """
 
 from __future__ import annotations

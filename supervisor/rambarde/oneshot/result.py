@@ -28,6 +28,7 @@ class RunResult:
     record: str = ""
     notices: tuple[str, ...] = ()
     signal: int = 0
+    """Number of the signal that came during the run; 0 for none."""
 
     @property
     def is_done(self) -> bool:
@@ -64,10 +65,8 @@ class RunResult:
 
     def exit_code(self, *, fail_on_denied: bool) -> int:
         """Return the program's exit code (decision record: errors.Exit)."""
-        if self.signal:
-            return 128 + self.signal
         if self.status == "interrupted":
-            return Exit.INTERRUPTED
+            return 128 + self.signal if self.signal else Exit.INTERRUPTED
         if self.status.startswith(("limit:", "loop:")):
             return Exit.STOPPED
         if self.status == "error:sandbox":

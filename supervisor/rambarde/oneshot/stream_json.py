@@ -7,6 +7,9 @@ One object a line: `system/init` first, `assistant` and `user` messages with `pa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
 
 from rambarde.events import Event
 
@@ -64,5 +67,14 @@ def _content(data: dict[str, object]) -> list[dict[str, object]]:
         content.append({"type": "text", "text": data["text"]})
     calls = data.get("calls")
     if isinstance(calls, list):
-        content += [{"type": "tool_use", **call} for call in calls]
+        content += [_tool_use(call) for call in calls]
     return content
+
+
+def _tool_use(call: Mapping[str, str]) -> dict[str, object]:
+    """A call as the model wrote it; arguments that are no JSON stay a text."""
+    try:
+        arguments: Any = msgspec.json.decode(call["arguments"] or "{}")
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        arguments = call["arguments"]
+    return {"type": "tool_use", "id": call["id"], "name": call["name"], "input": arguments}
