@@ -6,6 +6,7 @@ session is a journal of its own that names its parent.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import platform
@@ -59,10 +60,23 @@ class Tree:
         """Make a subagent: the parent's rights met with the persona's, a budget of its own."""
         persona = self._parts.personas.get(arguments.agent)
         policy = narrow(parent.caller.policy, persona.narrowing)
+        limits = dataclasses.replace(policy.limits, max_actions=self._actions(persona))
+        policy = dataclasses.replace(policy, limits=limits)
         model = persona.model or parent.caller.model
         child = self._make(parent, persona, policy, model, arguments.prompt)
         parent.children.append(child)
         return child
+
+    def _actions(self, persona: Persona) -> int | None:
+        """Return a subagent's bound on actions: its file's and the settings', never its parent's.
+
+        A parent's bound counts the parent's calls; those of its subagents cost it one each.
+        """
+        own = persona.narrowing.limits
+        bounds = [self._parts.settings.execution.sessionMaxActions]
+        if own is not None:
+            bounds.append(own.max_actions)
+        return min((bound for bound in bounds if bound is not None), default=None)
 
     def _make(
         self, parent: Agent | None, persona: Persona, policy: Policy, model: str, brief: str

@@ -147,7 +147,7 @@ def _cut_reply(caller: Caller, reply: ModelReply, ports: Ports) -> list[OpenCall
     """A reply cut by the provider's length limit: its calls may be halves and are not run."""
     whole = ModelReply(reply.text, (), reply.reasoning, reply.finish_reason, reply.usage)
     _say(caller, whole, ports)
-    caller.end(Outcome("limit:length"))
+    caller.end(Outcome("limit:length"), error="the engine cut its reply at its own length limit")
     return []
 
 
@@ -183,7 +183,7 @@ def _fold_results(caller: Caller, ports: Ports) -> None:
     if caller.ending is not None:
         caller.end(caller.ending, error=caller.ending_error)
     elif (hit := caller.budget.check()) is not None:
-        caller.end(Outcome(f"limit:{hit.which}"))
+        caller.end(Outcome(f"limit:{hit.which}"), error=str(hit))
 
 
 def _loop(caller: Caller, news: LoopNews, ports: Ports) -> str:
