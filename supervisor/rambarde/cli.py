@@ -18,6 +18,8 @@ from rambarde import __version__
 from rambarde.errors import Exit, RambardeError, UsageError, first_of
 
 _MOST_S = 1e9
+_MOST_STDIN = 1 << 20
+_SET_HELP = "One setting for this run; may be repeated."
 _PROMPT_FLAGS = frozenset({"-p", "--prompt", "--print"})
 _OUTPUT_ERRORS = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """What writing to a pipe, a file or a terminal that is full or gone says: no bug of ours."""
@@ -142,7 +144,7 @@ _Decorated = Callable[..., Any]
 def _common(command: _Decorated) -> _Decorated:
     for option in (
         click.option("--repo", default=".", metavar="DIR", help="Workspace; default: here."),
-        click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="One setting."),
+        click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help=_SET_HELP),
         click.option("--tier", type=click.Choice(["A", "A-proc", "B", "C"]), help="Least sandbox."),
     ):
         command = option(command)
@@ -158,9 +160,9 @@ def _common(command: _Decorated) -> _Decorated:
 )
 @click.option("--plan", is_flag=True, help="Read-only workspace, enforced by the kernel.")
 @click.option("--engine", metavar="URL", help="http(s)://…/v1, anthropic:URL, offline.")
-@click.option("--model", metavar="NAME")
+@click.option("--model", metavar="NAME", help="The model's name at the engine.")
 @click.option("--key-file", metavar="PATH|FD", help="Where the engine's key is.")
-@click.option("--max-actions", type=click.IntRange(min=1), metavar="N")
+@click.option("--max-actions", type=click.IntRange(min=1), metavar="N", help="Tool calls.")
 @click.option("--max-duration", type=float, callback=_bounded, metavar="SECONDS")
 @click.option("--output-format", type=click.Choice(["text", "json", "stream-json"]), default="text")
 @click.option("--json", "as_json", is_flag=True, help="Short for --output-format json.")
@@ -261,7 +263,10 @@ def _report(result: Any, *, quiet: bool) -> None:
 @click.option("--lang", type=click.Choice(["en", "fr"]))
 @click.option("-q", "--quiet", is_flag=True)
 def _demo(words: str | None, **options: Any) -> int:
-    """Do the main job now: by default map a repository with the offline engine, no model needed."""
+    """Do the main job now: map a repository.
+
+    Or any other task. Where no engine is configured, the offline engine does it: no model needed.
+    """
     from rambarde.app.look import configured_engine
 
     engine = configured_engine(_environment())
@@ -312,7 +317,10 @@ def _exec(command: tuple[str, ...], as_json: bool, **options: Any) -> int:
 @click.option("--json", "as_json", is_flag=True)
 @click.option("--repo", default=".", metavar="DIR")
 def _doctor(as_json: bool, repo: str) -> int:
-    """Say what this machine's kernel can enforce, and what would mend what is missing."""
+    """Say what this kernel can enforce, and what is missing.
+
+    Each tier of the sandbox is tried, best first; what would mend a missing one is said.
+    """
     from rambarde.app.diagnose import diagnose
 
     diagnosis = diagnose(repo, _environment())
@@ -370,7 +378,10 @@ def _sessions_list(as_json: bool, limit: int, everything: bool) -> int:
 @click.argument("session_id")
 @click.option("--json", "as_json", is_flag=True, help="The raw lines.")
 def _sessions_show(session_id: str, as_json: bool) -> int:
-    """Show one session: each call, verdict and end; and whether its chain is whole."""
+    """Show one session, call by call.
+
+    Each call, verdict and end; and whether the chain of the record is whole.
+    """
     from rambarde.app.look import show_session
 
     for line in show_session(session_id, raw=as_json):
@@ -399,7 +410,10 @@ def _policy_show(name: str, agent: str | None, plan: bool, as_json: bool) -> int
 @_policy.command("check")
 @click.argument("path", required=False)
 def _policy_check(path: str | None) -> int:
-    """Load every policy, persona and table, and try the examples of each rule."""
+    """Load every policy and try its examples.
+
+    Personas and tables as well; each rule is tried on its own examples.
+    """
     from rambarde.app.look import check_policies
 
     _out(check_policies(path))
@@ -413,7 +427,10 @@ def _policy_check(path: str | None) -> int:
 @click.option("--agent", metavar="NAME")
 @click.option("--plan", is_flag=True)
 def _policy_explain(tool: str, arguments: str, **options: Any) -> int:
-    """Say whether a call is allowed and by which rule: policy explain bash 'rm -rf /'."""
+    """Say whether a call is allowed, by which rule.
+
+    For example: rambarde policy explain bash 'rm -rf /'
+    """
     from rambarde.app.look import explain_call
 
     text, allowed = explain_call(tool, arguments, environment=_environment(), **options)
