@@ -339,7 +339,7 @@ def _fault(name: str, shape: Any, layers: _Layers, error: Any) -> Fault:
     value = error["input"]
     if name == "execution" and number_of(key):
         wanted = f"a whole number from {least_of(key)} to {most_of(key)}"
-        text = f"{key} is {value!r}; it must be {wanted}: it can be set, not removed"
+        text = f"{key} is {value!r}; it must be {wanted}"
         return Fault(path, line, text)
     message = str(error["msg"]).removeprefix("Value error, ")
     return Fault(path, line, f"{key} is {value!r}: {message[:1].lower()}{message[1:]}")

@@ -56,6 +56,7 @@ class Diagnosis:
     tiers: tuple[TierReport, ...]
     workspace: str
     workspace_fault: str
+    holds_installation: str = ""
 
     @property
     def tier(self) -> str:
@@ -102,6 +103,7 @@ class Diagnosis:
             ],
             "workspace": self.workspace,
             "workspace_fault": self.workspace_fault,
+            "holds_installation": self.holds_installation,
         }
 
     def as_text(self) -> str:
@@ -123,24 +125,30 @@ class Diagnosis:
                 lines += [f"    mend: {one.mend}"] if one.mend else []
         lines.append("limits:")
         lines += [f"  {name}: {how}" for name, how in self.limits().items()]
-        fault = f": {self.workspace_fault}" if self.workspace_fault else ": can be used"
-        lines.append(f"workspace {self.workspace}{fault}")
+        lines.append(f"workspace {self.workspace}: {self._workspace_words()}")
         return "\n".join(lines)
+
+    def _workspace_words(self) -> str:
+        if self.workspace_fault:
+            return self.workspace_fault
+        if self.holds_installation:
+            return "can be used read-only (--plan): it holds the running installation of rambarde"
+        return "can be used"
 
 
 def diagnose(repo: str, environment: Mapping[str, str]) -> Diagnosis:  # noqa: ARG001 - same call shape as the other commands
     """Try every tier on this host."""
     facts = probe_host()
     policies = load_policies(shipped_folder())
-    fault = ""
+    fault = held = ""
     try:
-        scan(repo, policies)
+        held = scan(repo, policies).holds_installation
     except RambardeError as exc:
         fault = exc.message
     with tempfile.TemporaryDirectory(prefix="rambarde-doctor-") as folder:
         space = scan(folder, policies)
         tiers = tuple(_try_tier(facts, space, tier) for tier in get_args(Tier))
-    return Diagnosis(facts, tiers, os.path.abspath(repo), fault)
+    return Diagnosis(facts, tiers, os.path.abspath(repo), fault, held)
 
 
 def _try_tier(facts: HostFacts, space: Workspace, tier: Tier) -> TierReport:

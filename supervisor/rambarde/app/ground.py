@@ -233,7 +233,8 @@ def check_installation(ground: Ground, *, writable: bool) -> None:
         raise UsageError(
             f"the workspace {ground.space.shown} holds the running installation of rambarde"
             f" ({held}): an agent could rewrite its own guard",
-            advice="Use --plan (read-only), or run a rambarde that is installed outside of it.",
+            advice="Use it read-only (--plan; exec: --policy read-only), give another folder with"
+            " --repo DIR, or run a rambarde that is installed outside of it.",
         )
 
 

@@ -22,7 +22,7 @@ from rambarde.policy.seccomp import assemble, load_table
 from rambarde.policy.show import as_data, show
 from rambarde.policy.source import shipped_folder
 from rambarde.policy.subject import PATH_TOOLS
-from rambarde.sessions.chain import read_records, verify
+from rambarde.sessions.chain import Verification, read_records, verify
 from rambarde.sessions.store import Store
 from rambarde.settings import load_settings
 
@@ -81,9 +81,16 @@ def show_session(session_id: str, *, raw: bool) -> Iterator[str]:
         else:
             yield f"{record.n:>5} {record.kind:<10} {_summary(record.data)}"
     if not raw:
-        yield str(verify(path))
+        yield _chain_words(verify(path))
         for child in store.children(found):
             yield f"subagent: {child.session_id} {child.agent} {child.status}"
+
+
+def _chain_words(found: Verification) -> str:
+    if not found.is_whole:
+        return f"chain: broken at line {found.bad_line}: {found.reason}"
+    cut = f"; {found.cut_bytes} bytes of an unfinished line follow" if found.cut_bytes else ""
+    return f"chain: whole, {found.records} records{cut}"
 
 
 def _summary(data: Mapping[str, object]) -> str:

@@ -53,9 +53,9 @@ class Screen:
                 return f"{who}: {data.get('tool')} refused or failed: {data.get('code')}"
             case "task/settled" | "session/ended":
                 seconds = int(str(data.get("duration_ms", 0))) / 1000
-                return (
-                    f"{who}: {data.get('status')} ({data.get('actions')} actions, {seconds:.1f} s)"
-                )
+                actions = data.get("actions")
+                counted = f"{actions} action" + ("" if actions == 1 else "s")
+                return f"{who}: {data.get('status')} ({counted}, {seconds:.1f} s)"
             case "agent/loop":
                 return f"{who}: loop rule {data.get('rule')}: {data.get('action')}"
             case "approval/decided":

@@ -158,7 +158,7 @@ def _bullets(found: Iterable[Hit], most: int, per_file: int) -> str:
 def _how(run: Run) -> str:
     used = Counter(done.tool for done in run.done)
     calls = ", ".join(f"{number} {tool}" for tool, number in sorted(used.items())) or "none"
-    lines = [f"Tool calls of this agent: {calls}; {run.steps} steps."]
+    lines = [f"Tool calls of this agent: {calls}; {run.steps} step{'s' * (run.steps != 1)}."]
     if not run.tools:
         lines.append("No tool was granted, so nothing could be looked at.")
     lines += _refused(run)
