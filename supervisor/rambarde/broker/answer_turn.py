@@ -24,6 +24,7 @@ from rambarde.models.base import (
     ToolMessage,
     UserMessage,
 )
+from rambarde.sessions.quote import line
 from rambarde.sessions.report import Outcome
 from rambarde_wire import frames
 from rambarde_wire.frames import BreachError
@@ -175,7 +176,7 @@ def _fold_results(caller: Caller, ports: Ports) -> None:
             net_refusal=result.code.startswith("cap_"),
         )
         if news is not None:
-            text += "\n\n" + _loop(caller, news, ports)
+            text += "\n\n" + _loop(caller, news, ports, said=result.text)
         message = ToolMessage(call.wrote.call_id, call.wrote.name, text, is_error=not result.ok)
         caller.messages.append(message)
         caller.journal.write_message(message, call_id=call.call_id, code=result.code)
@@ -186,9 +187,10 @@ def _fold_results(caller: Caller, ports: Ports) -> None:
         caller.end(Outcome(f"limit:{hit.which}"), error=str(hit))
 
 
-def _loop(caller: Caller, news: LoopNews, ports: Ports) -> str:
+def _loop(caller: Caller, news: LoopNews, ports: Ports, *, said: str = "") -> str:
     if news.action == "stop":
-        caller.end(Outcome(f"loop:{news.rule}"))
+        cause = f"{news.tool or 'a reply without a call'}, {news.count} times: {line(said)}"
+        caller.end(Outcome(f"loop:{news.rule}"), error=cause.rstrip(": "))
     data = {"rule": news.rule, "action": news.action, "count": news.count, "tool": news.tool}
     caller.journal.write("loop", data)
     ports.publish(Event("agent/loop", caller.session_id, caller.path, data))
