@@ -17,11 +17,12 @@ INSTALL = if command -v uv >/dev/null 2>&1; then \
 	uv pip install --quiet --python $(BIN)/python --require-hashes --no-deps $(1); \
 	else $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps $(1); fi
 
-.PHONY: help setup setup-dev lock run demo doctor test test-user unit contract escape fault e2e fmt lint types arrows policies check ci bench fuzz soak clean
+.PHONY: help setup setup-dev lock run demo doctor test unit contract escape fault e2e fmt lint types arrows policies check ci bench fuzz soak clean
 
 help: ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
+	@echo '  make test T=tests/unit   (one folder or file; make unit, contract, escape, fault, e2e do the same)'
 	@echo '  make run REPO=path TASK="what to do"   (without them: map this checkout with the offline engine)'
 
 setup: $(VENV)/.run ## make .venv from the hashed lock files (idempotent)
@@ -33,6 +34,7 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { echo "python's venv module is missing: on Debian, install python3-venv"; rm -rf $(VENV); exit 2; }
 
 $(VENV)/.run: $(LOCK_RUN) pyproject.toml | $(BIN)/python
+	@echo "setting up $(VENV) from requirements/ (once, less than a minute)" >&2
 	@$(call INSTALL,-r requirements/run.txt -r requirements/build.txt)
 	@if command -v uv >/dev/null 2>&1; then uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .; \
 	else $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; fi
