@@ -25,8 +25,8 @@ from rambarde.app.ground import (
     make_redactor,
 )
 from rambarde.app.streams import OwnStreams
-from rambarde.children.channel import Channel
-from rambarde.children.command import CommandResult, kill, perform, wait_dead
+from rambarde.children.channel import Channel, ChannelClosed
+from rambarde.children.command import PROOF_S, CommandResult, kill, perform, wait_dead
 from rambarde.children.zygote import Zygote
 from rambarde.errors import Exit, SandboxUnavailable
 from rambarde.host.cgroup import Cgroups
@@ -39,6 +39,8 @@ from rambarde_wire.orders import CommandPlan, Tier
 
 _UNBOUNDED_OUTPUT = 1 << 50
 """The output goes to the caller's own descriptors, which bound it."""
+_TOLD_CHARS = 1000
+"""Kept of what a child says of itself that is no hello."""
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 
 
@@ -96,7 +98,12 @@ def run_exec(request: ExecRequest) -> ExecResult:
         ),
         environment=ZYGOTE_ENVIRONMENT,
     )
-    return anyio.run(_Exec(request, ground, policy, zygote, make_redactor(ground, None)).main)
+    try:
+        redactor = make_redactor(ground, None)
+    except BaseException:
+        zygote.abandon()
+        raise
+    return anyio.run(_Exec(request, ground, policy, zygote, redactor).main)
 
 
 class _Exec:
@@ -136,9 +143,15 @@ class _Exec:
                 self._stop.set()
 
     async def _run(self) -> CommandResult:
+        cgroups = Cgroups(self._ground.facts, f"rambarde-{os.getpid()}")
+        try:
+            return await self._run_in(cgroups)
+        finally:
+            cgroups.close()
+
+    async def _run_in(self, cgroups: Cgroups) -> CommandResult:
         ground, policy = self._ground, self._policy
         agent_id = new_agent_id()
-        cgroups = Cgroups(ground.facts, f"rambarde-{os.getpid()}")
         sandbox = compile_agent(
             policy,
             ground.space,
@@ -171,11 +184,11 @@ class _Exec:
         finally:
             with anyio.CancelScope(shield=True):
                 kill(process.pidfd)
-                await wait_dead(process.pidfd)
+                with anyio.move_on_after(PROOF_S):
+                    await wait_dead(process.pidfd)
                 await channel.aclose()
                 os.close(process.pidfd)
                 os.close(process.log_fd)
-                cgroups.close()
 
     async def _perform(self, plan: CommandPlan) -> CommandResult:
         streams = self._streams
@@ -197,12 +210,18 @@ class _Exec:
         return result
 
     async def _believe(self, channel: Channel, pid: int) -> None:
-        hello = await channel.receive()
+        found: list[str]
+        hello: object = "said nothing after its start"
+        try:
+            with anyio.move_on_after(self._policy.limits.startup_s):
+                hello = await channel.receive()
+        except (frames.BreachError, ChannelClosed) as exc:
+            hello = exc
         if isinstance(hello, frames.TellHello):
             contained = self._ground.facts.is_contained_root
             found = mismatches(hello, pid, self._ground.tier, is_contained_root=contained)
         else:
-            found = [str(hello)]
+            found = [str(hello)[:_TOLD_CHARS]]
         if found:
             raise SandboxUnavailable(
                 "the sandbox is not what was planned: " + "; ".join(found),

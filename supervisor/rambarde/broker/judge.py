@@ -156,6 +156,8 @@ def _record(caller: Caller, call: OpenCall, ports: Ports) -> None:
             {
                 "tool": call.tool,
                 "call_id": call.call_id,
+                "tool_use_id": call.wrote.call_id,
+                "ok": refused is None,
                 "code": refused.code if refused else "",
                 "shown": ports.redactor.text(
                     call.arguments[:_SHOWN_FROM_BYTES].decode(errors="replace")
