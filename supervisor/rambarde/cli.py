@@ -37,6 +37,8 @@ def run(argv: Sequence[str]) -> int:
         return _fail_of_group(group)
     except click.ClickException as exc:
         exc.show()
+        if argv and " " in argv[0]:
+            _say_error('A task is given with -p: rambarde -p "what to do"')
         return Exit.USAGE
     except (click.Abort, KeyboardInterrupt):
         return Exit.INTERRUPTED
