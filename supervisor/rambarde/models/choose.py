@@ -192,7 +192,7 @@ def _checked_key(choice: EngineChoice, key: str | None) -> str:
     if not key and choice.hosted:
         raise UsageError(
             f"{choice.name} needs a key and there is none",
-            advice="give --key-file, or set OPENAI_API_KEY or ANTHROPIC_API_KEY",
+            advice=f"give --key-file, or set {choice.wire.upper()}_API_KEY",
         )
     if not re.fullmatch(r"[\x21-\x7e]*", key):
         raise UsageError(
