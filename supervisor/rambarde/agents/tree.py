@@ -260,7 +260,7 @@ class Tree:
             "model_requests": caller.model_requests,
             "input_tokens": caller.usage.input_tokens,
             "output_tokens": caller.usage.output_tokens,
-            "rate_wait_ms": round(caller.rate_wait_s * 1000),
+            "rate_wait_ms": round(caller.budget.stopwatch.rate_wait_s * 1000),
             "proven_dead": agent.proven_dead,
         }
 

@@ -101,7 +101,6 @@ class Caller:
     usage: Usage = field(default_factory=Usage)
     model_requests: int = 0
     actions: int = 0
-    rate_wait_s: float = 0.0
 
     def end(self, outcome: Outcome, *, error: str = "") -> Outcome:
         """Set the outcome, once; later causes are consequences of the first. Return what stands."""

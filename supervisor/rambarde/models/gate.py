@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -180,18 +181,42 @@ class _Run:
         while True:
             while (rest := self._gate.rest_s()) > 0:
                 await self._wait(rest + self._gate.spread(), "the provider asked for a pause")
-            asked_at = self._gate.now()
-            async with self._gate.places:
-                self._waited_s += self._gate.now() - asked_at
+            await self._take_place()
+            try:
                 if self._gate.rest_s() > 0:
                     continue
-                try:
-                    return await self._engine.attempt(self._request, self._on_delta)
-                except ProviderError as exc:
-                    # Shut before the place is free, or the next in line slips through.
-                    if exc.retry_after_s is not None:
-                        self._gate.shut(min(exc.retry_after_s, self._gate.settings.longest_wait_s))
-                    return exc
+                return await self._engine.attempt(self._request, self._on_delta)
+            except ProviderError as exc:
+                # Shut before the place is free, or the next in line slips through.
+                if exc.retry_after_s is not None:
+                    self._gate.shut(min(exc.retry_after_s, self._gate.settings.longest_wait_s))
+                return exc
+            finally:
+                self._gate.places.release()
+
+    async def _take_place(self) -> None:
+        """Wait in line for one of the gate's places; the wait is told, so that it is no stall."""
+        with suppress(anyio.WouldBlock):
+            self._gate.places.acquire_nowait()
+            return
+        asked_at = self._gate.now()
+        taken = False
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._tell_line)
+                await self._gate.places.acquire()
+                taken = True
+                group.cancel_scope.cancel()
+        except BaseException:
+            if taken:
+                self._gate.places.release()
+            raise
+        self._waited_s += self._gate.now() - asked_at
+
+    async def _tell_line(self) -> None:
+        while True:
+            await anyio.sleep(self._gate.settings.tell_s)
+            self._listener(Delta("alive", "waiting for other requests to this engine"))
 
     def _on_delta(self, delta: Delta) -> None:
         self._told = self._told or delta.kind != "alive"

@@ -274,3 +274,37 @@ async def test_a_cancelled_caller_leaves_its_place() -> None:
         await anyio.lowlevel.checkpoint()
         group.cancel_scope.cancel()
     assert gate.places.value == 1
+
+
+@pytest.mark.anyio
+async def test_waiting_in_line_shows_life_and_leaves_no_place_taken() -> None:
+    """A caller in line behind a slow request is told alive; cancelled there, it takes no place."""
+    free = anyio.Event()
+
+    class Slow(Engine):
+        async def attempt(
+            self, request: ModelRequest, on_delta: Callable[[Delta], None]
+        ) -> ModelReply:
+            self.asked.append(0.0)
+            await free.wait()
+            return ModelReply("ok")
+
+    engine = Slow(FakeTime())
+    gate = Gate(GateSettings(max_concurrent=1, tell_s=0.002))
+    model = GatedModel(engine, gate)
+    heard = anyio.Event()
+
+    async def ask(told: Callable[[Delta], None]) -> None:
+        await model.complete(REQUEST, on_delta=told, retries=Retries())
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(ask, lambda delta: None)
+        await anyio.lowlevel.checkpoint()
+        async with anyio.create_task_group() as waiting:
+            waiting.start_soon(ask, lambda delta: heard.set())
+            await heard.wait()
+            waiting.cancel_scope.cancel()
+        assert len(engine.asked) == 1
+        free.set()
+    await ask(lambda delta: None)
+    assert len(engine.asked) == 2
