@@ -93,10 +93,13 @@ class Delegation:
             report = await self._live(child)
         finally:
             admitted.release(proof_of_death=child is None or child.proven_dead)
-        changed = await self._tracker.changed_since(caller.agent_id, mark)
-        notes = [
-            self._parts.say("changed_since_read", path=one.shown, by=one.by) for one in changed
-        ]
+        notes = []
+        if caller.outcome is None:
+            # A caller that is stopped has no use for them, and no time: its report must not wait.
+            changed = await self._tracker.changed_since(caller.agent_id, mark)
+            notes = [
+                self._parts.say("changed_since_read", path=one.shown, by=one.by) for one in changed
+            ]
         if arguments.background:
             notes.append(self._parts.say("background_fallback"))
         status = child.caller.status

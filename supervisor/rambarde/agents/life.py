@@ -228,6 +228,32 @@ async def _close(
     knows = caller.phase is Phase.RUNNING and not agent.stop_asked.is_set()
     was_heard = caller.phase is Phase.RUNNING
     caller.phase = Phase.CLOSING
+    try:
+        await _end(agent, ports, process, channel, knows=knows, was_heard=was_heard)
+    finally:
+        kill(process.pidfd)
+        await channel.aclose()
+        os.close(process.pidfd)
+        os.close(process.log_fd)
+        with suppress(HostError):
+            # A zygote that dies meanwhile takes its namespaces along.
+            await parts.zygote.release(caller.agent_id)
+        parts.cgroups.remove(caller.agent_id)
+    if not agent.proven_dead:
+        text = "its processes are not proven gone: its slot stays taken"
+        parts.publish(Event("notice", caller.session_id, caller.path, {"text": text}))
+
+
+async def _end(
+    agent: Agent,
+    ports: Ports,
+    process: AgentProcess,
+    channel: Channel,
+    *,
+    knows: bool,
+    was_heard: bool,
+) -> None:
+    """Tell the child to leave where it does not know, hear its rest, kill it, await the proof."""
     async with anyio.create_task_group() as listening:
         if was_heard:
             listening.start_soon(_hear_rest, agent, ports, channel)
@@ -242,16 +268,6 @@ async def _close(
             await wait_dead(process.pidfd)
         agent.proven_dead = not proof.cancelled_caught
         listening.cancel_scope.deadline = anyio.current_time() + _REST_S
-    await channel.aclose()
-    os.close(process.pidfd)
-    os.close(process.log_fd)
-    with suppress(HostError):
-        # A zygote that dies meanwhile takes its namespaces along.
-        await parts.zygote.release(caller.agent_id)
-    parts.cgroups.remove(caller.agent_id)
-    if not agent.proven_dead:
-        text = "its processes are not proven gone: its slot stays taken"
-        parts.publish(Event("notice", caller.session_id, caller.path, {"text": text}))
 
 
 async def _hear_rest(agent: Agent, ports: Ports, channel: Channel) -> None:

@@ -204,7 +204,7 @@ class Tree:
 
     async def _settle(self, agent: Agent) -> str:
         parts, caller, ports = self._parts, agent.caller, self._ports
-        caller.end(caller.ending or Outcome("interrupted"), error=caller.ending_error)
+        outcome = caller.end(caller.ending or Outcome("interrupted"), error=caller.ending_error)
         agent.duration_s = parts.clock.monotonic_s() - agent.started_s
         ports.approvals.cancel(caller.agent_id)
         ports.approvals.grants.forget(caller.agent_id, caller.path)
@@ -215,19 +215,21 @@ class Tree:
             caller.journal.write("end", await self.ending(agent))
             await caller.journal.settle()
         except RecordError as exc:
-            caller.end_unrecorded(error=exc.told)
+            outcome = caller.end_unrecorded(error=exc.told)
         finally:
             caller.journal.close()
             caller.messages.clear()
             self.agents.pop(caller.agent_id, None)
+        try:
+            ending = await self.ending(agent)
+            self._publish(agent, "task/settled" if agent.parent else "session/ended", ending)
+            return await self._report(agent, outcome)
+        finally:
+            # Last: a parent that is stopped waits for this, and then no longer for the report.
             agent.settled.set()
-        ending = await self.ending(agent)
-        self._publish(agent, "task/settled" if agent.parent else "session/ended", ending)
-        return await self._report(agent)
 
-    async def _report(self, agent: Agent) -> str:
+    async def _report(self, agent: Agent, outcome: Outcome) -> str:
         parts, caller = self._parts, agent.caller
-        outcome = caller.end(Outcome("interrupted"))
         return build_report(
             outcome=outcome,
             text=caller.final_text,

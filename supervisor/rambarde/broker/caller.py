@@ -115,11 +115,12 @@ class Caller:
             self.ending = outcome
             self.ending_error = error
 
-    def end_unrecorded(self, *, error: str) -> None:
-        """Take back a `done`: what cannot be put on the record is not done."""
+    def end_unrecorded(self, *, error: str) -> Outcome:
+        """Take back a `done`: what cannot be put on the record is not done. Return what stands."""
         if self.outcome is None or self.outcome.is_done:
             self.outcome = Outcome("error:record")
             self.error_text = error
+        return self.outcome
 
     @property
     def status(self) -> str:
