@@ -10,6 +10,7 @@ from rambarde.models.base import (
     ModelClient,
     ModelReply,
     ModelRequest,
+    Usage,
 )
 from rambarde.models.estimate import estimate_request
 
@@ -46,9 +47,13 @@ class Engine:
             waited_s = getattr(exc, "waited_s", 0.0)
             sent = exc.kind != "unreachable"
             caller.budget.settle(reservation, 0, sent=sent, waited_s=waited_s)
+            if sent:
+                caller.add_usage(Usage())
             raise
         except BaseException:
+            # Cancelled under way: what the provider counted is not known.
             caller.budget.settle(reservation, estimate)
+            caller.add_usage(Usage(input_tokens=estimate, estimated=True))
             raise
         self._retries.note_success()
         used = reply.usage
