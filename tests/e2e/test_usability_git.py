@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 from support.probes import (
@@ -74,7 +75,10 @@ def test_everyday_git_works_in_a_clone_and_is_seen_alike_from_both_sides(
 def test_a_dirty_tree_is_as_dirty_after_a_session_as_before(
     program: Program, engine: ScriptedEngine
 ) -> None:
-    """U-04, U-05: no stub, mask or changed type is in `git status`, inside, during or after."""
+    """U-04, U-05: no stub, mask or changed type is in `git status`, inside, during or after.
+
+    A hidden file that git does not track is excluded inside, so that it is not added as empty.
+    """
     space = program.workspace
     make_repository(space)
     for name in (".env.example", ".bashrc", ".mcp.json", "Makefile"):
@@ -92,7 +96,11 @@ def test_a_dirty_tree_is_as_dirty_after_a_session_as_before(
     )
     after = run_git(space, "status", "--porcelain", "--untracked-files=all", "--ignored")
     assert before == after
-    assert found["status"].text.startswith(before.strip("\n").replace("\n", "|") + "|"), found
+    lines = found["status"].text.split("|")
+    assert [line for line in lines if line[2:3] == " " and ".env" not in line] == [
+        line for line in before.strip("\n").split("\n") if ".env" not in line
+    ]
+    assert "!! .env" in lines
     assert {path.name: path.lstat().st_mode for path in space.iterdir()} == kept
 
 
@@ -228,3 +236,19 @@ def test_a_tree_of_another_owner_needs_no_safe_directory(
     assert_all_ok(found)
     assert found["status"].text == ""
     assert (space / "made").stat().st_uid == space.stat().st_uid
+
+
+def test_a_masked_file_is_not_added_as_an_empty_one(
+    program: Program, engine: ScriptedEngine
+) -> None:
+    """`git add -A` inside leaves a hidden, untracked file alone; everything else is added."""
+    space = program.workspace
+    subprocess.run(["git", "init", "-q"], cwd=space, check=True)
+    (space / ".env").write_text("TOKEN=abcdefgh12345678\n")
+    (space / "code.py").write_text("x = 1\n")
+    engine.call("bash", command="git add -A && git commit -qm one && git ls-files; git status -s")
+    engine.say("ok")
+    ran = program.ask(engine.url)
+    assert ran.json["status"] == "done", ran.err
+    assert engine.requests[1].last.strip() == "code.py"
+    assert (space / ".env").read_text() == "TOKEN=abcdefgh12345678\n"

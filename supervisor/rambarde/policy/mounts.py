@@ -11,6 +11,7 @@ generated.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 
 from rambarde.host.facts import HostFacts
@@ -19,6 +20,9 @@ from rambarde.host.workspace import Workspace
 from rambarde_wire.orders import Entry, Link
 
 RG_INSIDE = b"/rambarde/bin/rg"
+GIT_EXCLUDES = b"/rambarde/git-excludes"
+_GIT_SPECIAL = re.compile(rb"[\\*?\[\]!#]| (?= *$)")
+"""Characters that gitignore(5) reads otherwise than as themselves."""
 HOME_INSIDE = b"/home/agent"
 HOSTNAME = b"rambarde"
 PRIVATE = (b"/tmp", b"/var/tmp", b"/dev/shm", HOME_INSIDE)
@@ -62,8 +66,8 @@ def template_entries(
         Entry("symlink", b"/dev/stdout", b"/proc/self/fd/1"),
         Entry("symlink", b"/dev/stderr", b"/proc/self/fd/2"),
         Entry("symlink", b"/dev/ptmx", b"pts/ptmx"),
-        Entry("text", b"/etc/gitconfig", git_config),
     ]
+    entries += _git_files(space, git_config)
     if facts.rg:
         entries.append(Entry("file", RG_INSIDE, os.path.realpath(os.fsencode(facts.rg))))
     entries += _interpreters(space, facts)
@@ -74,6 +78,17 @@ def template_entries(
         if path not in taken and not is_private(path) and not _is_covered(path, entries, space)
     ]
     return entries
+
+
+def _git_files(space: Workspace, git_config: bytes) -> Iterable[Entry]:
+    """Git's system-wide file, with masked paths excluded: `git add -A` would add them as empty."""
+    relative = [mask.path.removeprefix(space.root + b"/") for mask in space.masks]
+    inside = [path for path in relative if not path.startswith(b"/") and b"\n" not in path]
+    if inside:
+        git_config += b"[core]\n\texcludesFile = " + GIT_EXCLUDES + b"\n"
+        lines = b"".join(b"/" + _GIT_SPECIAL.sub(rb"\\\g<0>", path) + b"\n" for path in inside)
+        yield Entry("text", GIT_EXCLUDES, lines)
+    yield Entry("text", b"/etc/gitconfig", git_config)
 
 
 def private_links(space: Workspace) -> list[Link]:
