@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import anyio
+from anyio.abc import TaskGroup
 
 from rambarde.agents.agent import Agent
 from rambarde.agents.commands import Commands
@@ -148,19 +149,27 @@ class _Run:
         """Start the zygote's side, run the root agent, gather the result."""
         model = self._request.model or self._ground.settings.model.model or ""
         client: ModelClient | None = None
-        try:
-            await self._zygote.wait_ready()
-            client = open_model(choice, key=key, model=model)
-            return await self._root(persona, policy, model, client)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await self._zygote.aclose()
-                self._cgroups.close()
-                if client is not None:
-                    await client.aclose()
+        async with anyio.create_task_group() as signals:
+            try:
+                await self._zygote.wait_ready()
+                client = open_model(choice, key=key, model=model)
+                result = await self._root(persona, policy, model, client, signals)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self._zygote.aclose()
+                    self._cgroups.close()
+                    if client is not None:
+                        await client.aclose()
+            signals.cancel_scope.cancel()
+        return result
 
     async def _root(
-        self, persona: Persona, policy: Policy, model: str, client: ModelClient
+        self,
+        persona: Persona,
+        policy: Policy,
+        model: str,
+        client: ModelClient,
+        signals: TaskGroup,
     ) -> RunResult:
         folder = self._ground.space.root
         parts = self._parts()
@@ -170,8 +179,9 @@ class _Run:
         ]
         tree = Tree(parts, lambda tree: self._join(parts, tree, client))
         root = tree.start_root(persona, policy, model, self._request.prompt)
+        # Until the last process is gone: a signal that comes late changes nothing, loses no result.
+        signals.start_soon(self._watch_signals, root)
         async with anyio.create_task_group() as group:
-            group.start_soon(self._watch_signals, root)
             group.start_soon(self._watch_unheard, root)
             before = await anyio.to_thread.run_sync(take_snapshot, folder)
             group.start_soon(self._watch_masks, parts, tree)
@@ -184,7 +194,6 @@ class _Run:
             group.start_soon(watch.run)
             self._zygote.on_death = lambda why: root.stop(Outcome("error:sandbox"), error=why)
             await tree.live(root)
-            # A signal that comes from here on changes nothing and loses no result.
             changed = await anyio.to_thread.run_sync(changed_paths, folder, before)
             group.cancel_scope.cancel()
         self._aside = put_aside(folder, self._ground.space.absent)
@@ -270,6 +279,8 @@ class _Run:
         """The first signal interrupts the run, which then ends by itself; a second one kills."""
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as received:
             async for number in received:
+                if root.settled.is_set():
+                    continue
                 if self._signal:
                     await self._zygote.aclose()
                 self._signal = int(number)
