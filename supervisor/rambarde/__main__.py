@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 
 from rambarde import __version__
@@ -23,15 +24,27 @@ def fill_streams() -> None:
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
+def print_version() -> None:
+    """Print the version; exit 1 when nothing can be printed."""
+    try:
+        sys.stdout.write(f"rambarde {__version__}\n")
+        sys.stdout.flush()
+    except OSError as exc:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(f"rambarde: cannot write to standard output: {exc.strerror}")
+
+
 def main() -> None:
     """Run the command line; the exit code says how it ended (errors.Exit)."""
     fill_streams()
     if sys.argv[1:] == ["--version"]:
         # Scripts ask this in loops: answered before a command line is built.
-        sys.stdout.write(f"rambarde {__version__}\n")
+        print_version()
         return
     from rambarde.cli import run
 
+    # A crash must not leave keys on the disk, the less so in the workspace, where a core lands.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     sys.exit(run(sys.argv[1:]))
 
 

@@ -369,7 +369,10 @@ def _parts(value: bytes) -> list[bytes]:
     value = value.strip()
     lines = [line.strip() for line in value.splitlines()[:MOST_LINES]]
     if len(lines) < 2:
-        return [value] if _is_telling(value, LEAST_BYTES) else []
+        # A file of one line may assign its secret, as each line of a longer one does.
+        assigned = _assigned(value)
+        inner = b" " not in assigned and _is_telling(assigned, LEAST_LINE_BYTES)
+        return [value] * _is_telling(value, LEAST_BYTES) + [assigned] * inner
     parts = [_assigned(line) for line in lines if not line.startswith((b"#", b"-----"))]
     return [part for part in parts if _is_telling(part, LEAST_LINE_BYTES) and b" " not in part]
 

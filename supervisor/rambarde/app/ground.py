@@ -295,5 +295,5 @@ def make_redactor(ground: Ground, key: str | None) -> Redactor:
             relative = os.path.relpath(mask.path, ground.space.root)
             data = read_beneath(ground.space.root, relative, max_bytes=_MAX_FILE_BYTES)
             if data:
-                secrets[f"file:{os.path.basename(relative).decode(errors='replace')}"] = data
+                secrets[f"file:{os.fsdecode(relative)}"] = data
     return Redactor(secrets)

@@ -108,7 +108,8 @@ def _say(caller: Caller, reply: ModelReply, ports: Ports) -> None:
     text = ports.redactor.text(reply.text)
     if text.strip():
         caller.last_text = text
-    message = AssistantMessage(text, reply.calls, reply.reasoning)
+    calls = tuple(_told(call, ports) for call in reply.calls)
+    message = AssistantMessage(text, calls, reply.reasoning)
     caller.messages.append(message)
     caller.journal.write_message(message, usage=reply.usage, finish_reason=reply.finish_reason)
     ports.publish(
@@ -116,17 +117,19 @@ def _say(caller: Caller, reply: ModelReply, ports: Ports) -> None:
             "model/settled",
             caller.session_id,
             caller.path,
-            {"text": text, "calls": [_told(call, ports) for call in reply.calls]},
+            {"text": text, "calls": [_event(call) for call in calls]},
         )
     )
 
 
-def _told(call: ToolCall, ports: Ports) -> dict[str, object]:
-    return {
-        "id": call.call_id,
-        "name": ports.redactor.text(call.name),
-        "arguments": ports.redactor.text(call.arguments),
-    }
+def _told(call: ToolCall, ports: Ports) -> ToolCall:
+    """Return a call as it is told from now on; what is judged and done is the model's own."""
+    redact = ports.redactor.text
+    return ToolCall(call.call_id, redact(call.name), redact(call.arguments))
+
+
+def _event(call: ToolCall) -> dict[str, object]:
+    return {"id": call.call_id, "name": call.name, "arguments": call.arguments}
 
 
 def _without_calls(caller: Caller, reply: ModelReply, ports: Ports) -> None:
