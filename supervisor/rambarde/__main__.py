@@ -24,6 +24,18 @@ def fill_streams() -> None:
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
+def drop_unwritable() -> None:
+    """Turn a standard stream that takes nothing any more to /dev/null.
+
+    Else Python tries what is still buffered once more, fails, and exits with 120.
+    """
+    for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+
+
 def print_version() -> None:
     """Print the version; exit 1 when nothing can be printed."""
     try:
@@ -45,7 +57,9 @@ def main() -> None:
 
     # A crash must not leave keys on the disk, the less so in the workspace, where a core lands.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    drop_unwritable()
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import msgspec
 import platformdirs
 
 from rambarde.app.ground import find_ground
-from rambarde.errors import UsageError
+from rambarde.errors import RecordError, UsageError
 from rambarde.personas import discover
 from rambarde.policy.decide import decide
 from rambarde.policy.environment import load_environment
@@ -70,7 +70,11 @@ def list_sessions(limit: int, *, everything: bool) -> list[dict[str, object]]:
 
 
 def show_session(session_id: str, *, raw: bool) -> Iterator[str]:
-    """Yield the lines of one session: raw, or one line a record in words."""
+    """Yield the lines of one session: raw, or one line a record in words.
+
+    Raises:
+        RecordError: after the last line that holds, when one follows that does not.
+    """
     store = Store(sessions_folder())
     found = store.find(session_id)
     path = store.path(found)
@@ -80,15 +84,19 @@ def show_session(session_id: str, *, raw: bool) -> Iterator[str]:
             yield json.dumps(data | {"prev": record.prev, "hash": record.hash})
         else:
             yield f"{record.n:>5} {record.kind:<10} {_summary(record.data)}"
+    checked = verify(path)
+    if not checked.is_whole:
+        raise RecordError(
+            f"{path}: the chain is broken at line {checked.bad_line}: {checked.reason}",
+            advice="Trust only what stands before that line: what follows was changed or damaged.",
+        )
     if not raw:
-        yield _chain_words(verify(path))
+        yield _chain_words(checked)
         for child in store.children(found):
             yield f"subagent: {child.session_id} {child.agent} {child.status}"
 
 
 def _chain_words(found: Verification) -> str:
-    if not found.is_whole:
-        return f"chain: broken at line {found.bad_line}: {found.reason}"
     cut = f"; {found.cut_bytes} bytes of an unfinished line follow" if found.cut_bytes else ""
     return f"chain: whole, {found.records} records{cut}"
 
