@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import anyio
-from anyio.abc import TaskGroup
+from anyio.abc import TaskGroup, TaskStatus
 
 from rambarde.agents.agent import Agent
 from rambarde.agents.commands import Commands
@@ -139,6 +139,7 @@ class _Run:
         self._unheard = anyio.Event()
         self._cgroups = Cgroups(ground.facts, f"rambarde-{os.getpid()}")
         self._signal = 0
+        self._root_agent: Agent | None = None
         self._lost: list[str] = []
         self._aside: list[str] = []
         self._locale = request.lang or ground.locale
@@ -178,9 +179,12 @@ class _Run:
             for one in parts.store.mark_lost()
         ]
         tree = Tree(parts, lambda tree: self._join(parts, tree, client))
-        root = tree.start_root(persona, policy, model, self._request.prompt)
-        # Until the last process is gone: a signal that comes late changes nothing, loses no result.
-        signals.start_soon(self._watch_signals, root)
+        # From before there is a session until the last process is gone: no signal leaves a session
+        # open, and one that comes late changes nothing and loses no result.
+        await signals.start(self._watch_signals)
+        root = self._root_agent = tree.start_root(persona, policy, model, self._request.prompt)
+        if self._signal:
+            root.stop(Outcome("interrupted"), error=signal.Signals(self._signal).name)
         async with anyio.create_task_group() as group:
             group.start_soon(self._watch_unheard, root)
             before = await anyio.to_thread.run_sync(take_snapshot, folder)
@@ -275,16 +279,19 @@ class _Run:
         await self._unheard.wait()
         root.stop(Outcome("interrupted"), error="the output cannot be written")
 
-    async def _watch_signals(self, root: Agent) -> None:
+    async def _watch_signals(self, *, task_status: TaskStatus[None]) -> None:
         """The first signal interrupts the run, which then ends by itself; a second one kills."""
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as received:
+            task_status.started()
             async for number in received:
-                if root.settled.is_set():
+                root = self._root_agent
+                if root is not None and root.settled.is_set():
                     continue
                 if self._signal:
                     await self._zygote.aclose()
                 self._signal = int(number)
-                root.stop(Outcome("interrupted"), error=signal.Signals(number).name)
+                if root is not None:
+                    root.stop(Outcome("interrupted"), error=signal.Signals(number).name)
 
     async def _watch_masks(self, parts: Parts, tree: Tree) -> None:
         """Mask a path again inside the living children when it was replaced on the host."""
