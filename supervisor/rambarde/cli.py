@@ -157,9 +157,7 @@ def _common(command: _Decorated) -> _Decorated:
 @_common
 @click.argument("words", required=False, metavar="[PROMPT]")
 @click.option("-p", "--prompt", "--print", "prompt", metavar="PROMPT", help="What to do.")
-@click.option(
-    "--agent", default="general", metavar="NAME", help="Agent, or a path to its .md file."
-)
+@click.option("--agent", metavar="NAME", help="Agent, or a path to its .md file; default: general.")
 @click.option("--plan", is_flag=True, help="Read-only workspace, enforced by the kernel.")
 @click.option("--engine", metavar="URL", help="http(s)://…/v1, anthropic:URL, offline.")
 @click.option("--model", metavar="NAME", help="The model's name at the engine.")
@@ -280,7 +278,7 @@ def _demo(words: str | None, **options: Any) -> int:
         prompt,
         engine=engine,
         model=None,
-        agent="general",
+        agent=None,
         key_file=None,
         max_actions=None,
         max_duration=None,
@@ -370,6 +368,8 @@ def _sessions_list(as_json: bool, limit: int, everything: bool) -> int:
     if as_json:
         _out(json.dumps(rows, indent=2))
         return Exit.DONE
+    if not rows:
+        _say_error("no sessions yet")
     for row in rows:
         title = _visible(str(row["title"]))
         _out(f"{row['session_id']}  {row['status']:<14} {row['agent']:<10} {title}")

@@ -11,7 +11,7 @@ import platformdirs
 
 from rambarde.app.ground import find_ground
 from rambarde.errors import RecordError, UsageError
-from rambarde.personas import discover
+from rambarde.personas import discover, load_persona
 from rambarde.policy.decide import decide
 from rambarde.policy.environment import load_environment
 from rambarde.policy.explain import diff, explain
@@ -123,7 +123,7 @@ def check_policies(path: str | None) -> str:
             advice="Give a folder made as the shipped policies/ is.",
         )
     policies = load_policies(folder)
-    personas = discover(None, {})
+    personas = _check_personas(os.path.join(folder, "personas"))
     load_environment(folder)
     for machine in _MACHINES:
         table = load_table(os.path.join(folder, "seccomp"), machine)
@@ -132,8 +132,16 @@ def check_policies(path: str | None) -> str:
     rules = sum(len(base.policy.rules) for base in policies.bases.values())
     return (
         f"{len(policies.bases)} policies, {rules} rules with their examples,"
-        f" {len(personas.by_name)} personas, {len(_MACHINES)} seccomp tables: all load"
+        f" {personas} personas, {len(_MACHINES)} seccomp tables: all load"
     )
+
+
+def _check_personas(folder: str) -> int:
+    """Load every agent file of a folder and return how many; raises for the first that fails."""
+    files = sorted(name for name in os.listdir(folder) if name.endswith(".md"))
+    for name in files:
+        load_persona(os.path.join(folder, name))
+    return len(files)
 
 
 def explain_call(

@@ -68,7 +68,7 @@ class RunRequest:
     repo: str = "."
     sets: Sequence[str] = ()
     tier: Tier | None = None
-    agent: str = "general"
+    agent: str | None = None
     plan: bool = False
     engine: str | None = None
     model: str | None = None
@@ -88,7 +88,7 @@ def run_task(request: RunRequest, listeners: Sequence[Listener]) -> RunResult:
         RambardeError: before anything was started; afterwards every end is in the result.
     """
     ground = find_ground(request.repo, request.environment, request.sets, request.tier)
-    persona = find_persona(ground, request.agent)
+    persona = find_persona(ground, request.agent or ground.settings.agents.default)
     policy = root_policy(
         ground,
         persona,
