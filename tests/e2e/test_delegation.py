@@ -22,7 +22,7 @@ from support.delegating import (
     subagents,
     wait_for,
 )
-from support.probes import make_repository, outside, tree_state
+from support.probes import make_repository, outside, run_git, tree_state
 from support.program import Program
 from support.scripted import ScriptedEngine, Seen
 from support.scripted_answers import Answer, Call
@@ -310,3 +310,26 @@ def test_an_agent_file_written_during_the_run_changes_nothing(
     assert ran.json["subagents"] == []
     assert codes(ran.json)[-1] == "unknown_agent"
     assert "general" in results(engine.requests[-1])[-1]
+
+
+def test_eight_that_commit_at_once_leave_a_whole_repository(
+    program: Program, engine: ScriptedEngine
+) -> None:
+    """Each commit is there or was refused by git in words; no lock is left, and nothing is lost."""
+    make_repository(program.workspace)
+    lane = subagents(engine, last="brief")
+    commit = "n=$(mktemp -p . f.XXXXXX); git add $n && git commit -q -m one -- $n && echo made"
+    lane.always = Answer(calls=(Call("bash", {"command": commit}),))
+    subagents(engine).always = Answer(text="tried")
+    engine.calls(*[task(f"brief {number}") for number in range(8)])
+    engine.say("Merged.")
+    ran = program.ask(engine.url)
+    assert (ran.code, ran.json["result"]) == (0, "Merged."), ran.err
+    told = [seen.last for seen in engine.requests if SUBAGENT in seen.system and said_by(seen)]
+    assert len(told) == 8
+    made = [text for text in told if "made" in text]
+    assert made
+    assert all("lock" in text for text in told if text not in made), told
+    assert len(run_git(program.workspace, "log", "--oneline").splitlines()) == 1 + len(made)
+    assert not list(program.workspace.glob(".git/**/*.lock"))
+    run_git(program.workspace, "fsck", "--strict")

@@ -15,10 +15,10 @@ import pytest
 from support import hostile_loop
 from support.program import Program, Ran
 from support.scripted import ScriptedEngine
-from support.scripted_answers import Call
+from support.scripted_answers import Answer, Call
 
 PROGRAM = Path(hostile_loop.__file__).with_name("hostile_program.py")
-NO_BREACH = {"forge": "done", "fault": "error:child", "crash": "error:child"}
+NO_BREACH = {"forge": "done", "linger": "done", "fault": "error:child", "crash": "error:child"}
 ENDS = {"close": "error:child", "leave": "error:child", "traceback": "error:child"}
 BROKERS = ("brokers_result", "perform_twice")
 EARLY = [name for name in hostile_loop.PLAYS if name not in NO_BREACH | ENDS]
@@ -34,7 +34,7 @@ def run(program: Program, engine: ScriptedEngine, *plays: str) -> Ran:
         else:
             lane.call("read", path=play)
         engine.when(system="explore").always = None
-    engine.when(system="explore", last="forged").say("told")
+    engine.when(system="explore", last="forged").always = Answer(text="told")
     honest = engine.when(no_tool="Task", last="honest")
     honest.call("bash", command="sleep 0.5; echo on > honest")
     engine.when(no_tool="Task").say("honest end")
@@ -96,7 +96,7 @@ def test_a_breach_ends_its_child_and_nothing_else(
 
 
 def test_an_end_without_a_word_is_told_as_one(program: Program, engine: ScriptedEngine) -> None:
-    """SIG-04, IPC-12: closed pipes, crash and fault are error:child; a forged text changes none."""
+    """SIG-04, IPC-12: closed pipes and crashes are error:child; to forge or to stay is neither."""
     wanted = NO_BREACH | ENDS
     ran = run(program, engine, *wanted)
     found = ends(program, ran)
@@ -105,6 +105,8 @@ def test_an_end_without_a_word_is_told_as_one(program: Program, engine: Scripted
     journal = program.journal(found["forge"]["session_id"])
     assert journal[-1]["kind"] == "end"
     assert "t-forged" not in json.dumps(ran.json)
+    assert found["linger"]["proven_dead"]
+    assert 5000 <= found["linger"]["duration_ms"] < 12_000
     assert not any("x" * 5000 in text for text in (ran.out, ran.err))
 
 

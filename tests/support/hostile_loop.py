@@ -94,6 +94,13 @@ def _forge(actor: Actor, call: frames.Call) -> None:
     os._exit(0)
 
 
+def _linger(actor: Actor, call: frames.Call) -> None:
+    actor.say(_result(call.call_id, "forged, and I stay"), frames.AskTurn())
+    while not (order := actor.hear()) or not getattr(order, "ended", False):
+        pass
+    time.sleep(60)
+
+
 def _close(actor: Actor, _call: frames.Call) -> None:
     os.close(actor.write_fd)
     os.close(actor.read_fd)
@@ -138,6 +145,7 @@ PLAYS: dict[str, Play] = {
     "not_a_hash": lambda a, c: a.say(frames.TellRead(c.call_id, b"/x", "zz")),
     "flood": _flood,
     "forge": _forge,
+    "linger": _linger,
     "close": _close,
     "leave": _leave,
     "crash": lambda a, c: sys.modules["ctypes"].string_at(0),
