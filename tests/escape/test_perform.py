@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from rambarde.children.command import CommandResult, perform
 from rambarde.children.watch import add_up, read_processes
 from rambarde.children.zygote import Zygote
+from rambarde_wire.orders import Rlimit
 from support import plans, spawns
 
 pytestmark = pytest.mark.anyio
@@ -87,8 +89,14 @@ async def test_cancellation_leaves_nothing(zygote: Zygote, tmp_path: Path) -> No
 
 
 async def test_fork_bomb_dies_at_its_time(zygote: Zygote, tmp_path: Path) -> None:
-    """However fast a tree grows, one kill of its init ends it."""
-    result = await run(zygote, tmp_path, ":(){ :|:& };: ; sleep 5711004", timeout_s=0.5)
+    """However fast a tree grows within its bound, one kill of its init ends it."""
+    # Without a bound, as no plan of the program is, the machine itself would be the victim.
+    plan = plans.command(
+        str(tmp_path),
+        ["bash", "-c", ":(){ :|:& };: ; sleep 5711004"],
+        rlimits=[Rlimit(resource.RLIMIT_NPROC, 400, 400)],
+    )
+    result = await perform(zygote, plan, timeout_s=0.5, shown_bytes=4000, hard_bytes=64 << 20)
     assert result.outcome == "timeout"
     assert result.proven_dead
     assert len(add_up([zygote.pid], read_processes()).pids) == 2
