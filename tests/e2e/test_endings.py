@@ -191,7 +191,7 @@ def test_a_signal_at_any_moment_is_an_end_and_no_accident(
     moments: dict[str, Callable[[int], object]] = {
         "zygote": lambda pid: alive_below(pid, "rambarde: zygote"),
         "session": lambda _: len(program.sessions()) > 0,
-        "agent": lambda pid: alive_below(pid, "rambarde: child"),
+        "agent": lambda pid: alive_below(pid, "rambarde: child general"),
         "model": lambda _: len(engine.requests) > asked,
     }
     for name, has_come in moments.items():
