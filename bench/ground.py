@@ -7,7 +7,7 @@ import os
 import secrets
 import sys
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import anyio
 
@@ -15,14 +15,16 @@ sys.path.insert(
     0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests")
 )
 
-from rambarde.app.ground import ZYGOTE_ENVIRONMENT, git_identity, scan
+from rambarde.app.ground import scan
+from rambarde.app.start import zygote_over
 from rambarde.children.channel import Channel
 from rambarde.children.processes import AgentProcess
 from rambarde.children.zygote import Zygote
 from rambarde.host.facts import HostFacts
+from rambarde.host.kuids import Kuids
 from rambarde.host.probe import probe_host
 from rambarde.host.workspace import Workspace
-from rambarde.policy.compile import compile_agent, compile_command, compile_setup
+from rambarde.policy.compile import compile_agent, compile_command
 from rambarde.policy.load import load_policies
 from rambarde.policy.model import Policy
 from rambarde.policy.source import shipped_folder
@@ -37,6 +39,8 @@ class Bench:
     policy: Policy
     space: Workspace
     facts: HostFacts
+    kuids: Kuids
+    uids: dict[int, int] = field(default_factory=dict)
 
     def plan(self, agent_id: str) -> SandboxPlan:
         """The plan of a writable agent of tier A."""
@@ -47,7 +51,7 @@ class Bench:
             agent_id=agent_id,
             title=f"bench {agent_id}",
             tier="A",
-            kuid=2_000_000_000 + secrets.randbelow(64),
+            kuid=self.kuids.take(),
             cgroup_procs=[],
             environment={},
         )
@@ -68,6 +72,7 @@ class Bench:
         """Start an agent and wait for its greeting."""
         plan = self.plan(agent_id)
         process = await self.zygote.spawn_agent(plan)
+        self.uids[process.pid] = plan.kuid
         channel = Channel(process.read_fd, process.write_fd)
         await channel.receive()
         return process, channel, plan
@@ -79,6 +84,7 @@ class Bench:
         kill(process.pidfd)
         await wait_dead(process.pidfd)
         await channel.aclose()
+        self.kuids.give_back(self.uids.pop(process.pid))
         os.close(process.pidfd)
         os.close(process.log_fd)
 
@@ -89,13 +95,10 @@ async def bench_over(folder: str) -> AsyncIterator[Bench]:
     policies = load_policies(shipped_folder())
     space = scan(folder, policies)
     facts = probe_host()
-    setup = compile_setup(
-        space, facts, supervisor_pid=os.getpid(), tier="A", git_config=git_identity()
-    )
-    zygote = Zygote.start(setup, environment=ZYGOTE_ENVIRONMENT)
+    zygote = zygote_over(space, facts, "A")
     try:
         await zygote.wait_ready()
-        yield Bench(zygote, policies.base("workspace-write"), space, facts)
+        yield Bench(zygote, policies.base("workspace-write"), space, facts, Kuids())
     finally:
         with anyio.CancelScope(shield=True):
             await zygote.aclose()

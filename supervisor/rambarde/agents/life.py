@@ -84,6 +84,7 @@ async def _spawn(agent: Agent, parts: Parts) -> AgentProcess:
     group_paths = parts.cgroups.create(
         caller.agent_id, memory_bytes=limits.memory_bytes, processes=limits.processes
     )
+    kuid = parts.kuids.take()
     try:
         plan = compile_agent(
             caller.policy,
@@ -92,13 +93,14 @@ async def _spawn(agent: Agent, parts: Parts) -> AgentProcess:
             agent_id=caller.agent_id,
             title=f"{caller.persona.name} {caller.agent_id}",
             tier=parts.tier,
-            kuid=parts.kuids(),
+            kuid=kuid,
             cgroup_procs=group_paths,
             environment=parts.environment,
         )
         with anyio.fail_after(limits.startup_s):
             process = await parts.zygote.spawn_agent(plan)
     except BaseException:
+        # The uid is not taken again: of a spawn that failed nobody knows how far it came.
         parts.cgroups.remove(caller.agent_id)
         raise
     agent.pid, agent.proven_dead, agent.plan = process.pid, False, plan
@@ -239,6 +241,8 @@ async def _close(
             # A zygote that dies meanwhile takes its namespaces along.
             await parts.zygote.release(caller.agent_id)
         parts.cgroups.remove(caller.agent_id)
+    if agent.proven_dead and agent.plan is not None:
+        parts.kuids.give_back(agent.plan.kuid)
     if not agent.proven_dead:
         text = "its processes are not proven gone: its slot stays taken"
         parts.publish(Event("notice", caller.session_id, caller.path, {"text": text}))

@@ -11,6 +11,7 @@ from rambarde.clock import Clock
 from rambarde.events import Event
 from rambarde.host.cgroup import Cgroups
 from rambarde.host.facts import HostFacts
+from rambarde.host.kuids import Kuids
 from rambarde.host.workspace import Workspace
 from rambarde.personas import Personas
 from rambarde.sessions.store import Store
@@ -27,7 +28,7 @@ class Parts:
     facts: HostFacts
     tier: Tier
     cgroups: Cgroups
-    kuids: Callable[[], int]
+    kuids: Kuids
     clock: Clock
     environment: Mapping[str, str]
     personas: Personas
