@@ -310,6 +310,8 @@ def _exec(command: tuple[str, ...], as_json: bool, **options: Any) -> int:
         _say_error(json.dumps(result.as_json()))
     elif result.words:
         _say_error(f"rambarde: {result.words}")
+    for notice in result.notices:
+        _say_error(f"rambarde: {notice}")
     return result.exit_code
 
 

@@ -210,3 +210,12 @@ def test_it_is_the_same_sandbox_and_the_policy_is_obeyed(program: Program) -> No
     options = program("exec", "--", "printf", "%s|", "--json", "-p", "--", "--max-duration", "x")
     assert options.out == "--json|-p|--|--max-duration|x|"
     assert not program.state.exists() or program.sessions() == []
+
+
+def test_protected_names_that_a_command_makes_are_put_aside_and_told(program: Program) -> None:
+    """What others would run, and was not there before, is renamed; the notice names it."""
+    ran = program("exec", "--repo", str(program.workspace), "--", "sh", "-c", "echo x > .mcp.json")
+    assert ran.code == 0
+    assert not (program.workspace / ".mcp.json").exists()
+    assert (program.workspace / ".mcp.json.rambarde-quarantine").read_text() == "x\n"
+    assert ".mcp.json appeared during the run" in ran.err

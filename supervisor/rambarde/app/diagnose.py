@@ -16,14 +16,14 @@ from typing import get_args
 import anyio
 
 from rambarde import __version__
-from rambarde.app.ground import ZYGOTE_ENVIRONMENT, git_identity, scan
+from rambarde.app.ground import scan
+from rambarde.app.start import zygote_over
 from rambarde.children.zygote import Zygote
 from rambarde.errors import HostError, RambardeError
 from rambarde.host.facts import HostFacts
 from rambarde.host.probe import probe_host
 from rambarde.host.tiers import check_tier
 from rambarde.host.workspace import Workspace
-from rambarde.policy.compile import compile_setup
 from rambarde.policy.load import load_policies
 from rambarde.policy.source import shipped_folder
 from rambarde_wire.orders import Tier
@@ -154,11 +154,8 @@ def diagnose(repo: str, environment: Mapping[str, str]) -> Diagnosis:  # noqa: A
 def _try_tier(facts: HostFacts, space: Workspace, tier: Tier) -> TierReport:
     try:
         check_tier(facts, tier)
-        setup = compile_setup(
-            space, facts, supervisor_pid=os.getpid(), tier=tier, git_config=git_identity()
-        )
         started_s = time.monotonic()
-        zygote = Zygote.start(setup, environment=ZYGOTE_ENVIRONMENT)
+        zygote = zygote_over(space, facts, tier)
         trial_ms = anyio.run(_trial, zygote)
     except HostError as exc:
         mend = next((text for word, text in _MENDS.items() if word in exc.message), exc.advice)

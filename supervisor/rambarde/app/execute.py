@@ -7,7 +7,6 @@ command runs in them as any command of an agent does.
 from __future__ import annotations
 
 import os
-import secrets
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,22 +15,23 @@ import anyio
 
 from rambarde.agents.sealed import mismatches
 from rambarde.app.ground import (
-    ZYGOTE_ENVIRONMENT,
     Ground,
     base_policy,
     check_installation,
     find_ground,
-    git_identity,
     make_redactor,
 )
+from rambarde.app.start import start_zygote
 from rambarde.app.streams import OwnStreams
 from rambarde.children.channel import Channel, ChannelClosed
 from rambarde.children.command import PROOF_S, CommandResult, kill, perform, wait_dead
 from rambarde.children.zygote import Zygote
 from rambarde.errors import Exit, SandboxUnavailable
 from rambarde.host.cgroup import Cgroups
+from rambarde.host.kuids import Kuids
+from rambarde.host.quarantine import put_aside, told_aside
 from rambarde.ids import new_agent_id, new_call_id
-from rambarde.policy.compile import compile_agent, compile_command, compile_setup
+from rambarde.policy.compile import compile_agent, compile_command
 from rambarde.policy.model import Policy
 from rambarde.redact import Redactor
 from rambarde_wire import frames
@@ -59,7 +59,10 @@ class ExecRequest:
 
 @dataclass(frozen=True, slots=True)
 class ExecResult:
-    """How the command ended; `status` is done, limit:…, interrupted or error:… as in a run."""
+    """How the command ended; `status` is done, limit:…, interrupted or error:… as in a run.
+
+    `notices` are what a person should know: protected names that appeared and were put aside.
+    """
 
     status: str
     exit_code: int
@@ -69,6 +72,7 @@ class ExecResult:
     stdout_bytes: int
     stderr_bytes: int
     tier: str
+    notices: tuple[str, ...]
 
     def as_json(self) -> dict[str, object]:
         """Return the object of `exec --json`."""
@@ -88,16 +92,7 @@ def run_exec(request: ExecRequest) -> ExecResult:
     ground = find_ground(request.repo, request.environment, request.sets, request.tier)
     policy = base_policy(ground, request.policy)
     check_installation(ground, writable=policy.writable and ground.tier != "C")
-    zygote = Zygote.start(
-        compile_setup(
-            ground.space,
-            ground.facts,
-            supervisor_pid=os.getpid(),
-            tier=ground.tier,
-            git_config=git_identity(),
-        ),
-        environment=ZYGOTE_ENVIRONMENT,
-    )
+    zygote = start_zygote(ground)
     try:
         redactor = make_redactor(ground, None)
     except BaseException:
@@ -131,7 +126,8 @@ class _Exec:
                 group.start_soon(self._watch_signals)
                 result = await self._run()
                 group.cancel_scope.cancel()
-            return self._result(result)
+            space = self._ground.space
+            return self._result(result, put_aside(space.root, space.absent))
         finally:
             with anyio.CancelScope(shield=True):
                 await self._zygote.aclose()
@@ -159,7 +155,7 @@ class _Exec:
             agent_id=agent_id,
             title=f"exec {agent_id}",
             tier=ground.tier,
-            kuid=2_000_000_000 + secrets.randbelow(100_000_000),
+            kuid=Kuids().take(),
             cgroup_procs=cgroups.create(
                 agent_id,
                 memory_bytes=policy.limits.memory_bytes,
@@ -228,7 +224,7 @@ class _Exec:
                 advice="`rambarde doctor` shows what this machine refuses.",
             )
 
-    def _result(self, result: CommandResult) -> ExecResult:
+    def _result(self, result: CommandResult, aside: Sequence[str]) -> ExecResult:
         status, code, words = self._status(result)
         return ExecResult(
             status=status,
@@ -239,6 +235,7 @@ class _Exec:
             stdout_bytes=result.stdout.total_bytes,
             stderr_bytes=result.stderr.total_bytes,
             tier=self._ground.tier,
+            notices=tuple(map(told_aside, aside)),
         )
 
     def _status(self, result: CommandResult) -> tuple[str, int, str]:

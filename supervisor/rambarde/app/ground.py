@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import platformdirs
 
@@ -24,15 +25,12 @@ from rambarde.persona import TOOL_NAMES
 from rambarde.personas import Persona, Personas, discover, load_persona
 from rambarde.policy.flags import narrowing_by_flags
 from rambarde.policy.load import Policies, load_policies
-from rambarde.policy.model import LimitsNarrowing, Narrowing, Policy
+from rambarde.policy.model import Narrowing, Policy
 from rambarde.policy.narrow import narrow
 from rambarde.policy.source import shipped_folder
 from rambarde.redact import Redactor
 from rambarde.settings import Settings, load_settings, user_folder
 from rambarde_wire.orders import Tier
-
-ZYGOTE_ENVIRONMENT: Mapping[str, str] = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
-"""All that the zygote, and so every child's first memory, knows of an environment."""
 
 KEY_VARIABLES = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 _SECRET_NAME = re.compile(
@@ -196,17 +194,17 @@ def root_policy(
 ) -> Policy:
     """Return the rights of the session: the base policy met with every narrowing there is.
 
+    The two bounds are the person's words of this moment: they stand in place of the settings' and
+    are never clamped unseen; a persona's own are met with them.
+
     Raises:
         UsageError: a flag that names no tool.
     """
     policy = base_policy(ground, base)
-    flags = narrowing_by_flags(allowed, disallowed, TOOL_NAMES)
-    limits = LimitsNarrowing(max_duration_s=max_duration)
-    policy = narrow(policy, replace(flags, limits=limits))
-    if max_actions is not None:
-        own = policy.limits.max_actions
-        least = max_actions if own is None else min(own, max_actions)
-        policy = replace(policy, limits=replace(policy.limits, max_actions=least))
+    bounds = {"max_actions": max_actions, "max_duration_s": max_duration}
+    said: dict[str, Any] = {name: bound for name, bound in bounds.items() if bound is not None}
+    policy = replace(policy, limits=replace(policy.limits, **said))
+    policy = narrow(policy, narrowing_by_flags(allowed, disallowed, TOOL_NAMES))
     if plan or ground.tier == "C":
         policy = narrow(policy, Narrowing(writable=False))
     return narrow(policy, persona.narrowing)

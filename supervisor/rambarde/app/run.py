@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,17 +17,16 @@ from rambarde.agents.engine import Engine
 from rambarde.agents.parts import Parts
 from rambarde.agents.tree import Tree
 from rambarde.app.ground import (
-    ZYGOTE_ENVIRONMENT,
     Ground,
     check_installation,
     choose_engine,
     find_ground,
     find_persona,
-    git_identity,
     make_redactor,
     read_key,
     root_policy,
 )
+from rambarde.app.start import start_zygote
 from rambarde.approvals import Answer, Approvals, Request
 from rambarde.broker.ports import Ports
 from rambarde.budget import Nets, TreeRetries
@@ -40,13 +38,14 @@ from rambarde.events import Event, Listener
 from rambarde.host.cgroup import Cgroups
 from rambarde.host.covers import CoverWatch
 from rambarde.host.digest import WorkspaceDigest
-from rambarde.host.quarantine import put_aside
+from rambarde.host.kuids import Kuids
+from rambarde.host.quarantine import put_aside, told_aside
 from rambarde.host.snapshot import changed_paths, take_snapshot
 from rambarde.models.base import ModelClient
 from rambarde.models.choose import EngineChoice, open_model
 from rambarde.oneshot.result import RunResult
 from rambarde.personas import Persona
-from rambarde.policy.compile import RG_INSIDE, compile_setup
+from rambarde.policy.compile import RG_INSIDE
 from rambarde.policy.model import Policy
 from rambarde.redact import Redactor
 from rambarde.sessions.report import Outcome
@@ -54,9 +53,6 @@ from rambarde.sessions.store import Store
 from rambarde.texts import text
 from rambarde.tracker import ReadTracker
 from rambarde_wire.orders import Mask, Tier
-
-_FIRST_KUID = 2_000_000_000
-_KUIDS = 100_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +96,7 @@ def run_task(request: RunRequest, listeners: Sequence[Listener]) -> RunResult:
     )
     check_installation(ground, writable=policy.writable)
     choice = choose_engine(ground, request.engine)
-    zygote = Zygote.start(
-        compile_setup(
-            ground.space,
-            ground.facts,
-            supervisor_pid=os.getpid(),
-            tier=ground.tier,
-            git_config=git_identity(),
-        ),
-        environment=ZYGOTE_ENVIRONMENT,
-    )
+    zygote = start_zygote(ground)
     try:
         key = read_key(ground, choice, request.key_file)
         redactor = make_redactor(ground, key)
@@ -138,6 +125,7 @@ class _Run:
         self._listeners = [*listeners]
         self._unheard = anyio.Event()
         self._cgroups = Cgroups(ground.facts, f"rambarde-{os.getpid()}")
+        self._root_fd = os.open(ground.space.root, os.O_PATH | os.O_CLOEXEC)
         self._signal = 0
         self._root_agent: Agent | None = None
         self._lost: list[str] = []
@@ -159,6 +147,7 @@ class _Run:
                 with anyio.CancelScope(shield=True):
                     await self._zygote.aclose()
                     self._cgroups.close()
+                    os.close(self._root_fd)
                     if client is not None:
                         await client.aclose()
             signals.cancel_scope.cancel()
@@ -201,7 +190,7 @@ class _Run:
             changed = await anyio.to_thread.run_sync(changed_paths, folder, before)
             group.cancel_scope.cancel()
         self._aside = put_aside(folder, self._ground.space.absent)
-        result = await self._result(tree, root, changed)
+        result = self._result(tree, root, changed)
         if self._request.ephemeral:
             parts.store.remove_tree(root.caller.session_id)
         return result
@@ -215,7 +204,7 @@ class _Run:
             facts=ground.facts,
             tier=ground.tier,
             cgroups=self._cgroups,
-            kuids=lambda: _FIRST_KUID + secrets.randbelow(_KUIDS),
+            kuids=Kuids(),
             clock=HostClock(),
             environment=ground.environment,
             personas=ground.personas,
@@ -234,11 +223,8 @@ class _Run:
 
     def _join(self, parts: Parts, tree: Tree, client: ModelClient) -> Ports:
         space = self._ground.space
-        tracker = ReadTracker(
-            space.root,
-            WorkspaceDigest(os.open(space.root, os.O_PATH | os.O_CLOEXEC)),
-            name_of=tree.name_of,
-        )
+        digest = WorkspaceDigest(self._root_fd)
+        tracker = ReadTracker(space.root, digest, name_of=tree.name_of)
         return Ports(
             models=Engine(client, parts.retries),
             commands=Commands(parts, self._redactor, tree.agents),
@@ -304,17 +290,10 @@ class _Run:
             for agent in list(tree.agents.values()):
                 await _cover_again(parts, agent, masks, leaves)
 
-    def _set_aside(self) -> list[str]:
-        return [
-            f"{name} appeared during the run and was put aside as {name}.rambarde-quarantine:"
-            " read it before you use it"
-            for name in self._aside
-        ]
-
-    async def _result(self, tree: Tree, root: Agent, changed: Sequence[str]) -> RunResult:
+    def _result(self, tree: Tree, root: Agent, changed: Sequence[str]) -> RunResult:
         caller = root.caller
-        ending = await tree.ending(root)
-        below = [await tree.ending(agent) for agent in root.descendants()]
+        ending = tree.ending(root)
+        below = [tree.ending(agent) for agent in root.descendants()]
         status = str(ending["status"])
         return RunResult(
             session_id=caller.session_id,
@@ -329,7 +308,7 @@ class _Run:
             files_changed=tuple(changed),
             subagents=tuple(below),
             record=caller.journal.path,
-            notices=(*self._ground.notices, *self._lost, *self._set_aside()),
+            notices=(*self._ground.notices, *self._lost, *map(told_aside, self._aside)),
             signal=self._signal,
         )
 

@@ -36,6 +36,14 @@ def put_aside(root: bytes, absent: Iterable[bytes]) -> list[str]:
     return [path.removeprefix(root + b"/").decode(errors="backslashreplace") for path in moved]
 
 
+def told_aside(name: str) -> str:
+    """Return the notice for a name that was put aside."""
+    return (
+        f"{name} appeared during the run and was put aside as {name}{SUFFIX.decode()}:"
+        " read it before you use it"
+    )
+
+
 def _rename(top_fd: int, path: bytes) -> bool:
     folder, name = os.path.split(path)
     if name == b".git" and is_plain_repository(path):
