@@ -62,3 +62,10 @@ def test_a_read_only_subagent_cannot_write_by_any_route(
     assert list(program.workspace.iterdir()) == []
     said = [seen.last for seen in engine.requests if "Read-only file system" in seen.last]
     assert said
+
+
+def test_a_turn_is_a_reply_and_a_request_without_one_is_none(program: Program) -> None:
+    """An engine that cannot be reached leaves a run without a turn, and says what to check."""
+    ran = program.ask("http://127.0.0.1:9/v1")
+    assert (ran.code, ran.json["status"], ran.json["num_turns"]) == (1, "error:model", 0)
+    assert "127.0.0.1:9" in ran.json["error"]

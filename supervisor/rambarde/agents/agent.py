@@ -34,6 +34,8 @@ class Agent:
     started_s: float = 0.0
     duration_s: float = 0.0
     pid: int = 0
+    files_written: list[str] = field(default_factory=list)
+    """By tools, by it and those below it, as the tree stood at its end; set when it settled."""
     command_pids: set[int] = field(default_factory=set)
     """Host pids of the inits of its running commands."""
     plan: SandboxPlan | None = None

@@ -210,9 +210,10 @@ class Tree:
         ports.approvals.grants.forget(caller.agent_id, caller.path)
         ports.tracker.forget(caller.agent_id)
         caller.budget.close()
+        agent.files_written = await self._files_written(agent)
         try:
             _keep_unfolded(caller)
-            caller.journal.write("end", await self.ending(agent))
+            caller.journal.write("end", self.ending(agent))
             await caller.journal.settle()
         except RecordError as exc:
             outcome = caller.end_unrecorded(error=exc.told)
@@ -221,14 +222,14 @@ class Tree:
             caller.messages.clear()
             self.agents.pop(caller.agent_id, None)
         try:
-            ending = await self.ending(agent)
-            self._publish(agent, "task/settled" if agent.parent else "session/ended", ending)
-            return await self._report(agent, outcome)
+            kind = "task/settled" if agent.parent else "session/ended"
+            self._publish(agent, kind, self.ending(agent))
+            return self._report(agent, outcome)
         finally:
             # Last: a parent that is stopped waits for this, and then no longer for the report.
             agent.settled.set()
 
-    async def _report(self, agent: Agent, outcome: Outcome) -> str:
+    def _report(self, agent: Agent, outcome: Outcome) -> str:
         parts, caller = self._parts, agent.caller
         return build_report(
             outcome=outcome,
@@ -238,7 +239,7 @@ class Tree:
             actions=caller.actions,
             tokens=caller.usage.input_tokens + caller.usage.output_tokens,
             duration_s=agent.duration_s,
-            files_written=await self.files_written(agent),
+            files_written=agent.files_written,
             refused=[denial.tool for denial in caller.denials],
             session_id=caller.session_id,
             agent=caller.persona.name,
@@ -246,7 +247,7 @@ class Tree:
             limit_chars=caller.policy.limits.report_chars,
         )
 
-    async def ending(self, agent: Agent) -> dict[str, object]:
+    def ending(self, agent: Agent) -> dict[str, object]:
         """Return how an agent's life ended, as JSON values."""
         caller = agent.caller
         return {
@@ -258,7 +259,7 @@ class Tree:
             "error": caller.error_text,
             "actions": caller.actions,
             "duration_ms": round(agent.duration_s * 1000),
-            "files_written": await self.files_written(agent),
+            "files_written": agent.files_written,
             "model_requests": caller.model_requests,
             "input_tokens": caller.usage.input_tokens,
             "output_tokens": caller.usage.output_tokens,
@@ -266,7 +267,7 @@ class Tree:
             "proven_dead": agent.proven_dead,
         }
 
-    async def files_written(self, agent: Agent) -> list[str]:
+    async def _files_written(self, agent: Agent) -> list[str]:
         """Return paths this agent and its descendants wrote by tools and that are there now.
 
         From the supervisor's record of writes, compared with the tree; relative to the workspace.

@@ -31,6 +31,8 @@ from rambarde_wire.frames import BreachError
 
 RESULT_CHARS = 512 << 10
 """Kept of one result of a child; an honest one is bounded by ToolLimits.result_bytes."""
+_SHOWN_CHARS = 500
+"""Of a call's arguments, in a notice that names the call."""
 _CODE = re.compile(r"[a-z_]{0,32}")
 
 
@@ -86,9 +88,9 @@ async def _ask_model(caller: Caller, ports: Ports) -> ModelReply | None:
         if delta.kind == "text":
             pieces.append(delta.text)
 
-    caller.turn += 1
     caller.open_calls = {}
-    ports.publish(Event("model/started", caller.session_id, caller.path, {"turn": caller.turn}))
+    turn = {"turn": caller.turn + 1}
+    ports.publish(Event("model/started", caller.session_id, caller.path, turn))
     try:
         reply = await ports.models.next_reply(caller, on_delta)
     except ModelError as exc:
@@ -101,6 +103,7 @@ async def _ask_model(caller: Caller, ports: Ports) -> ModelReply | None:
     if isinstance(reply, LimitHit):
         caller.end(Outcome(f"limit:{reply.which}"), error=str(reply))
         return None
+    caller.turn += 1
     return reply
 
 
@@ -179,7 +182,7 @@ def _fold_results(caller: Caller, ports: Ports) -> None:
             net_refusal=result.code.startswith("cap_"),
         )
         if news is not None:
-            text += "\n\n" + _loop(caller, news, ports, said=result.text)
+            text += "\n\n" + _loop(caller, news, ports, call)
         message = ToolMessage(call.wrote.call_id, call.wrote.name, text, is_error=not result.ok)
         caller.messages.append(message)
         caller.journal.write_message(message, call_id=call.call_id, code=result.code)
@@ -190,14 +193,17 @@ def _fold_results(caller: Caller, ports: Ports) -> None:
         caller.end(Outcome(f"limit:{hit.which}"), error=str(hit))
 
 
-def _loop(caller: Caller, news: LoopNews, ports: Ports, *, said: str = "") -> str:
+def _loop(caller: Caller, news: LoopNews, ports: Ports, call: OpenCall | None = None) -> str:
+    said = call.result.text if call is not None and call.result is not None else ""
     if news.action == "stop":
         cause = f"{news.tool or 'a reply without a call'}, {news.count} times: {line(said)}"
         caller.end(Outcome(f"loop:{news.rule}"), error=cause.rstrip(": "))
     data = {"rule": news.rule, "action": news.action, "count": news.count, "tool": news.tool}
     caller.journal.write("loop", data)
     ports.publish(Event("agent/loop", caller.session_id, caller.path, data))
-    return ports.say(f"loop_notice_{news.rule}", count=news.count, tool=news.tool)
+    code = f"loop_notice_{news.rule}" + ("_stronger" if news.stronger else "")
+    shown = "" if call is None else ports.redactor.text(call.arguments.decode())[:_SHOWN_CHARS]
+    return ports.say(code, count=news.count, tool=news.tool, arguments=shown)
 
 
 async def note_result(tell: frames.TellResult, caller: Caller, ports: Ports) -> None:
