@@ -32,6 +32,7 @@ import fcntl
 import os
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from rambarde.errors import InternalError
@@ -164,10 +165,9 @@ class Channel:
         self._write_fd = write_fd
         for fd in (read_fd, write_fd):
             os.set_blocking(fd, False)
-            try:
+            with suppress(OSError):
+                # A larger pipe is only quicker; a user may have no more of them (pipe(7)).
                 fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-            except PermissionError:
-                continue
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader(max_bytes=MAX_UP_BYTES)
         self._bucket = _Bucket(rate or Rate(), self._loop.time)

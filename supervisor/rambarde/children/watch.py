@@ -165,7 +165,13 @@ class Watch:
         if not agents:
             self._told.clear()
             return 0.0
-        found, took_s = await anyio.to_thread.run_sync(self._measure, agents)
+        found, took_s = await anyio.to_thread.run_sync(
+            # A read of /proc may wait for a process that holds its memory lock: the end of a run
+            # does not.
+            self._measure,
+            agents,
+            abandon_on_cancel=True,
+        )
         now = {(excess.reason, excess.agent_id) for excess in found}
         for excess in found:
             if (excess.reason, excess.agent_id) not in self._told:
