@@ -40,8 +40,10 @@ class Request:
     """A question for the person.
 
     `agent_path` is unique among the agents of the process (`root/explore#2`; numbers are never
-    used twice). `shown` is the whole call. `right` says what a lasting yes covers: all calls with
-    the same tool, code and right; when it is empty, only calls whose `shown` is the same.
+    used twice). `shown` is the whole call, secrets replaced; `call_sha256` (hex) is of the call as
+    the model wrote it. `right` says what a lasting yes covers: all calls with the same tool, code
+    and right; when it is empty, only the same call: two that differ in a secret look the same, and
+    are not.
     `detached`: of a task that outlives its turn, or of anything below one; such never ask.
     """
 
@@ -49,6 +51,7 @@ class Request:
     agent_id: str
     tool: str
     shown: str
+    call_sha256: str
     code: str
     right: str = ""
     detached: bool = False
@@ -122,7 +125,7 @@ class Grants:
 
 
 def _right(request: Request) -> tuple[str, str, str]:
-    covered = f"right {request.right}" if request.right else f"call {request.shown}"
+    covered = f"right {request.right}" if request.right else f"call {request.call_sha256}"
     return request.tool, request.code, covered
 
 

@@ -23,14 +23,30 @@ All of this runs in one event loop and no function here awaits, so each is atomi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal, TypeVar
 
 from rambarde.clock import Clock
 
 Which = Literal["actions", "duration", "stall", "tree_requests", "tree_tokens", "tree_seconds"]
+
+_SETTINGS: Mapping[Which, str] = MappingProxyType(
+    {
+        "actions": "sessionMaxActions",
+        "duration": "sessionMaxDuration",
+        "tree_requests": "treeMaxModelRequests",
+        "tree_tokens": "treeMaxTokens",
+    }
+)
+_OTHER_WAYS: Mapping[Which, str] = MappingProxyType(
+    {
+        "actions": " (or --max-actions, or the agent file's own)",
+        "duration": " (or --max-duration, or the agent file's maxDuration)",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +61,17 @@ class LimitHit:
     spent: float
     whose: str
 
+    @property
+    def setting(self) -> str:
+        """The key of `execution` that sets it; of a bound that is no setting its own name."""
+        return _SETTINGS.get(self.which, self.which)
+
     def __str__(self) -> str:
-        """One line for the record and the person."""
-        return f"{self.which}: {self.spent:g} of {self.limit:g} allowed to {self.whose}"
+        """One line for the record and the person: what was met, and where it is set."""
+        met = f"{self.which}: {self.spent:g} of {self.limit:g} allowed to {self.whose}"
+        if self.which not in _SETTINGS:
+            return met
+        return f"{met}; set by execution.{self.setting}{_OTHER_WAYS.get(self.which, '')}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,11 +160,9 @@ class Settings:
 
     def _no_narrowing(self, keys: Keys, value: object) -> str:
         """Return why a repository's value is not taken, or empty."""
-        if len(keys) != 2 or keys[0] != "execution":
-            return "is not a repository's to set"
-        key = str(keys[1])
-        if key not in ExecutionSection.model_fields or not number_of(key):
-            return "is not a repository's to set"
+        key = str(keys[-1])
+        if len(keys) != 2 or keys[0] != "execution" or not number_of(key):
+            return _not_a_repositorys(keys)
         least = least_of(key)
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             return f"is {value!r}; it must be a whole number, {least} or more"
@@ -379,6 +377,16 @@ def _too_much(execution: ExecutionSection, layers: _Layers) -> list[Fault]:
             text = f"{key} is {value}, more than ten times its default {default_of(key)}"
             warnings.append(Fault(place[0], place[1], text))
     return warnings
+
+
+def _not_a_repositorys(keys: Keys) -> str:
+    """Say of a key that it is none, or that it is the person's and where it is set."""
+    dotted = ".".join(map(str, keys))
+    known = [f"{name}.{key}" for name, shape in SECTIONS.items() for key in shape.model_fields]
+    if dotted not in known:
+        return f"is no setting{closest(dotted, known)}"
+    own = os.path.join(user_folder(), FILE_NAMES[0])
+    return f"is not a repository's to set; it is yours: in {own}, or by --set {dotted}=VALUE"
 
 
 def _flat(values: Mapping[str, object], above: Keys = ()) -> Iterable[tuple[Keys, object]]:

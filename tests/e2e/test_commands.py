@@ -68,7 +68,8 @@ def test_each_layer_of_settings_is_shown_with_its_origin(program: Program) -> No
     plain = program("config", "show", "--origin", *flags, env=environment)
     assert f"execution.subagentMaxDepth = 2  ({path}:2)" in plain.out
     assert "999, above 200; a repository can only lower it" in plain.out
-    assert "model.engine is not a repository's to set" in plain.out
+    assert "model.engine is not a repository's to set; it is yours: in" in plain.out
+    assert "--set model.engine=VALUE" in plain.out
 
 
 def test_settings_choose_engine_model_key_and_agent_of_a_run(

@@ -169,5 +169,5 @@ def test_bad_calls_are_told_and_can_be_mended(program: Program, engine: Scripted
     assert len(told) == 4
     assert all("[error]" in text for text in told)
     assert "bash" in told[1]
-    assert set(codes(ran.json)) <= {"bad_arguments", "tool_absent"}
+    assert set(codes(ran.json)) <= {"tool_absent"}
     assert "mended" in engine.requests[2].last

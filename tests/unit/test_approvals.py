@@ -18,7 +18,9 @@ CANCELLED = Answer("no", "cancelled")
 
 
 def request(name: str = "a#1", shown: str = "make", **values: object) -> Request:
-    return Request(f"root/{name}", f"id-{name}", "bash", shown, "ask_command", **values)  # type: ignore[arg-type] - fields by name
+    return Request(  # type: ignore[arg-type] - fields by name
+        f"root/{name}", f"id-{name}", "bash", shown, f"sha {shown}", "ask_command", **values
+    )
 
 
 class Screen:

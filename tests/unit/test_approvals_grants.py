@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rambarde.approvals import Choice, Grants, Request, visible
 
-ASKER = Request("root/a#1", "id-a", "bash", "make", "ask_command")
+ASKER = Request("root/a#1", "id-a", "bash", "make", "sha of make", "ask_command")
 
 
 def reaches(choice: Choice, **values: str) -> bool:
@@ -49,9 +49,15 @@ def test_yes_for_a_subtree_goes_neither_up_nor_sideways(path: str) -> None:
 
 def test_yes_covers_the_same_call_only() -> None:
     """Without a wider right, another command, tool or rule is another question."""
-    assert not reaches("subtree", shown="make install")
+    assert not reaches("subtree", call_sha256="sha of make install")
     assert not reaches("subtree", tool="edit")
     assert not reaches("subtree", code="ask_network")
+
+
+def test_calls_that_look_the_same_and_are_not_are_asked_for_each() -> None:
+    """Two commands that differ in a secret are shown alike: a yes is for the one that was meant."""
+    assert not reaches("agent", call_sha256="sha of another")
+    assert reaches("agent", shown="what was shown does not count")
 
 
 def test_yes_for_a_right_covers_all_its_calls() -> None:
@@ -59,9 +65,10 @@ def test_yes_for_a_right_covers_all_its_calls() -> None:
     grants = Grants()
     asked = replace(ASKER, right="git commit *")
     grants.remember(asked, "agent")
-    assert grants.covers(replace(asked, shown="git commit -m x"))
+    assert grants.covers(replace(asked, shown="git commit -m x", call_sha256="other"))
     assert not grants.covers(replace(asked, right="git push *"))
     assert not grants.covers(replace(asked, right="", shown="git commit *"))
+    assert not grants.covers(replace(asked, right="", call_sha256="git commit *"))
 
 
 def test_yes_ends_with_its_agent() -> None:
@@ -80,8 +87,8 @@ PATHS = st.lists(st.sampled_from("abc"), max_size=4).map(lambda parts: "/".join(
 def test_yes_never_reaches_outside_the_subtree(granted: str, asking: str, choice: Choice) -> None:
     """Whatever the tree, only the agent itself and, for a subtree, those below are covered."""
     grants = Grants()
-    grants.remember(Request(granted, granted, "bash", "x", "c"), choice)
-    covered = grants.covers(Request(asking, asking, "bash", "x", "c"))
+    grants.remember(Request(granted, granted, "bash", "x", "sha", "c"), choice)
+    covered = grants.covers(Request(asking, asking, "bash", "x", "sha", "c"))
     same, below = asking == granted, asking.startswith(granted + "/")
     assert covered == {"subtree": same or below, "agent": same}.get(choice, False)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rambarde.budget import Budget, BudgetLimits, LimitHit, Reservation, Stopwatch, TreeRetries
+from rambarde.settings_shape import ExecutionSection
 from support.fake_clock import FakeClock
 
 
@@ -307,3 +310,24 @@ def test_retries_run_out_and_come_back_with_successes() -> None:
     for _ in range(100):
         retries.note_success()
     assert retries.left == 2
+
+
+@pytest.mark.parametrize(
+    ("which", "setting"),
+    [
+        ("actions", "execution.sessionMaxActions (or --max-actions"),
+        ("duration", "execution.sessionMaxDuration (or --max-duration"),
+        ("tree_requests", "execution.treeMaxModelRequests"),
+        ("tree_tokens", "execution.treeMaxTokens"),
+    ],
+)
+def test_a_bound_that_was_met_says_where_it_is_set(which: Any, setting: str) -> None:
+    """The words name the setting a person can change, which is one there is."""
+    hit = LimitHit(which, 5, 6, "root")
+    assert str(hit).startswith(f"{which}: 6 of 5 allowed to root; set by {setting}")
+    assert hit.setting in ExecutionSection.model_fields
+
+
+def test_a_bound_that_is_no_setting_names_none() -> None:
+    """Nobody is sent to look for what is not there."""
+    assert str(LimitHit("stall", 5, 6, "root")) == "stall: 6 of 5 allowed to root"

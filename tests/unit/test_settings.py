@@ -196,6 +196,25 @@ def test_hostile_file_of_a_repository_stops_nothing(data):
     assert one.warnings
 
 
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (
+            b"[execution]\nsubagentMaxDept = 2",
+            "no setting; did you mean execution.subagentMaxDepth",
+        ),
+        (b"subagentMaxDepth = 2", "is no setting; did you mean execution.subagentMaxDepth?"),
+        (b"[modle]\nengine = 'x'", "modle.engine is no setting; did you mean model.engine?"),
+        (b"[model]\nengine = 'x'", "config.toml, or by --set model.engine=VALUE"),
+        (b"[execution]\nsandboxTier = 'C'", "or by --set execution.sandboxTier=VALUE"),
+    ],
+)
+def test_repository_is_told_where_a_key_belongs(data, words):
+    """A slip is named with the nearest setting; what is the person's with the place for it."""
+    (warning,) = load_settings({}, folder="/nowhere").narrow_by_repo(data).warnings
+    assert words in warning.text
+
+
 def test_repository_cannot_flood_with_warnings():
     """A stranger's file does not fill the screen."""
     data = b"".join(b"k%d = 1\n" % n for n in range(5000))

@@ -38,6 +38,8 @@ class Agent:
     """By tools, by it and those below it, as the tree stood at its end; set when it settled."""
     command_pids: set[int] = field(default_factory=set)
     """Host pids of the inits of its running commands."""
+    command_oom_kills: int = 0
+    """Of its group's kills for want of memory, those that came while a command of it ran."""
     plan: SandboxPlan | None = None
     """Under which it was spawned; its commands' plans are made from it."""
     proven_dead: bool = True

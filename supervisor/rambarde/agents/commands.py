@@ -43,7 +43,6 @@ class Commands:
             cwd=parts.space.cwd,
         )
         noted = _Noted(parts, agent)
-        killed_before = parts.cgroups.oom_kills(caller.agent_id)
         try:
             result = await perform(
                 noted,
@@ -56,7 +55,9 @@ class Commands:
         finally:
             # Its number may be another process's from now on.
             agent.command_pids.discard(noted.pid)
-        if parts.cgroups.oom_kills(caller.agent_id) > killed_before:
+        kills = parts.cgroups.oom_kills(caller.agent_id)
+        if kills > agent.command_oom_kills:
+            agent.command_oom_kills = kills
             text = f"out of memory: the limit is {limits.memory_bytes} bytes"
             caller.end_after_calls(Outcome("error:memory"), error=text)
         return result

@@ -77,7 +77,7 @@ class Delegation:
         hit = caller.budget.check()
         # A refused action ends the run only once the calls before it are done: this is one.
         if hit is not None and hit.which != "actions":
-            return self._refusal("cap_tree", limit=hit.which, value=int(hit.limit))
+            return self._refusal("cap_tree", limit=hit.setting, value=int(hit.limit))
         admitted = self._parts.nets.admit(caller.depth, arguments.agent)
         if isinstance(admitted, NetRefusal):
             return self._refusal(

@@ -20,6 +20,7 @@ process of that namespace is gone.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -203,10 +204,31 @@ async def _stopped(agent: Agent) -> None:
 
 async def _died(agent: Agent, parts: Parts, process: AgentProcess) -> None:
     await wait_dead(process.pidfd)
+    killed = 0
     if agent.caller.outcome is None:
         await anyio.sleep(0.1)
-    status = "error:memory" if parts.cgroups.oom_kills(agent.caller.agent_id) else "error:child"
-    agent.stop(Outcome(status), error="its process ended before its run did")
+        with anyio.move_on_after(_REST_S), suppress(HostError):
+            killed = (await parts.zygote.wait_ended(process.pid)).signal
+    status, text = _death(agent, parts, killed)
+    agent.stop(Outcome(status), error=text)
+
+
+def _death(agent: Agent, parts: Parts, killed: int) -> tuple[str, str]:
+    """Return status and cause of a death that nobody asked for; `killed` is its signal, if any.
+
+    Want of memory is the cause only when the kernel killed in the agent's group without a command
+    of it running: it takes commands first (their score is higher), and what befell one of them is
+    no death of the agent's own. One whose run was to end by that anyway ends by that.
+    """
+    caller = agent.caller
+    if caller.ending == Outcome("error:memory"):
+        return caller.ending.status, caller.ending_error
+    kills = parts.cgroups.oom_kills(caller.agent_id)
+    if killed == signal.SIGKILL and kills > agent.command_oom_kills and not agent.command_pids:
+        bound = caller.policy.limits.memory_bytes
+        return "error:memory", f"its process was killed out of memory: the limit is {bound} bytes"
+    how = f" (signal {killed})" if killed > 0 else ""
+    return "error:child", f"its process ended before its run did{how}"
 
 
 async def _clock(agent: Agent, parts: Parts) -> None:

@@ -12,6 +12,7 @@ from rambarde.broker.caller import Caller, Denial, OpenCall, ToolResult
 from rambarde.broker.hashes import check_hash
 from rambarde.broker.judge import judge_calls
 from rambarde.broker.ports import Ports
+from rambarde.broker.shown import shown_arguments
 from rambarde.budget import LimitHit
 from rambarde.errors import ModelError
 from rambarde.events import Event
@@ -251,6 +252,7 @@ def settle_call(caller: Caller, call: OpenCall, result: ToolResult, ports: Ports
                 "tool_use_id": call.wrote.call_id,
                 "ok": result.ok,
                 "code": result.code,
+                "shown": shown_arguments(call, ports),
             },
         )
     )

@@ -32,7 +32,10 @@ class ToolResult:
     text: str
     fingerprint: str = ""
     actor: str = ""
-    """Who refused, for a refusal: human, policy, automaton, expired, cancelled; else empty."""
+    """Who refused, for a refusal: human, policy, automaton, expired, cancelled; else empty.
+
+    A call that could not be read (`bad_arguments`) is none: nobody denied it a right.
+    """
 
 
 @dataclass(slots=True)

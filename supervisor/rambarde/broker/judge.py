@@ -8,6 +8,7 @@ text. Every verdict is on the record before the call is performed.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 
 import msgspec
@@ -16,6 +17,7 @@ from rambarde.approvals import Request
 from rambarde.broker.caller import Caller, Denial, OpenCall, ToolResult
 from rambarde.broker.catalogue import fold_aliases, names_of
 from rambarde.broker.ports import Ports
+from rambarde.broker.shown import shown_arguments
 from rambarde.events import Event
 from rambarde.ids import new_call_id
 from rambarde.models.base import ToolCall
@@ -25,10 +27,6 @@ from rambarde.sessions.report import Outcome
 from rambarde_wire import tools
 from rambarde_wire.frames import MAX_CALLS, MAX_DOWN_BYTES
 
-_SHOWN_CHARS = 160
-"""Of a call's arguments, on a progress line."""
-_SHOWN_FROM_BYTES = 64 << 10
-"""Redacted for it: a secret that begins on the line ends in here."""
 _NAME_CHARS = 64
 """Kept of a tool's name that is none of ours."""
 _ROOM_BYTES = MAX_DOWN_BYTES // 2
@@ -68,15 +66,15 @@ async def _judge(
     if call.tool not in tools.TOOLS or call.tool not in granted | caller.policy.tools | {"Task"}:
         return _refusal(ports, "tool_absent", tool=call.tool, tools=", ".join(sorted(granted)))
     if too_many:
-        return _refusal(ports, "bad_arguments", detail=f"more than {MAX_CALLS} calls in one turn")
+        return _malformed(ports, f"more than {MAX_CALLS} calls in one turn")
     try:
         values = _values(call)
         arguments = msgspec.convert(values, tools.TOOLS[call.tool], strict=True)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as exc:
-        return _refusal(ports, "bad_arguments", detail=str(exc))
+        return _malformed(ports, str(exc))
     call.arguments = msgspec.json.encode(arguments)
     if len(call.arguments) > room:
-        return _refusal(ports, "bad_arguments", detail="too long for one turn")
+        return _malformed(ports, "too long for one turn")
     call.place = "child" if call.tool in tools.CHILD_TOOLS else "broker"
     if isinstance(arguments, tools.Task):
         call.joined = True
@@ -111,6 +109,7 @@ async def _by_policy(
             agent_id=caller.agent_id,
             tool=call.tool,
             shown=ports.redactor.text(call.arguments.decode()),
+            call_sha256=hashlib.sha256(call.arguments).hexdigest(),
             code=verdict.code,
         )
     )
@@ -130,6 +129,11 @@ def _refusal(ports: Ports, code: str, *, actor: str = "policy", **values: object
     return ToolResult(ok=False, code=code, text=ports.say(code, **values), actor=actor)
 
 
+def _malformed(ports: Ports, detail: str) -> ToolResult:
+    """Return the answer to a slip of the model: nobody refused it a right, so no actor."""
+    return _refusal(ports, "bad_arguments", actor="", detail=detail)
+
+
 def _record(caller: Caller, call: OpenCall, ports: Ports) -> None:
     refused = call.result
     caller.journal.write(
@@ -145,9 +149,8 @@ def _record(caller: Caller, call: OpenCall, ports: Ports) -> None:
             "reason": call.reason,
         },
     )
-    if refused is not None:
-        denial = Denial(caller.path, call.tool, refused.code, refused.actor)
-        caller.denials.append(denial)
+    if refused is not None and refused.actor:
+        caller.denials.append(Denial(caller.path, call.tool, refused.code, refused.actor))
     ports.publish(
         Event(
             "tool/started" if refused is None else "tool/settled",
@@ -159,9 +162,7 @@ def _record(caller: Caller, call: OpenCall, ports: Ports) -> None:
                 "tool_use_id": call.wrote.call_id,
                 "ok": refused is None,
                 "code": refused.code if refused else "",
-                "shown": ports.redactor.text(
-                    call.arguments[:_SHOWN_FROM_BYTES].decode(errors="replace")
-                )[:_SHOWN_CHARS],
+                "shown": shown_arguments(call, ports),
             },
         )
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Mapping
 from typing import TextIO
 
 from rambarde.children.output import visible
@@ -47,10 +48,9 @@ class Screen:
             case "session/started" | "task/started":
                 return f"{who}: started ({data.get('agent')})"
             case "tool/started":
-                shown = str(data.get("shown", ""))
-                return f"{who}: {data.get('tool')} {shown}".rstrip()
+                return f"{who}: {_call(data)}"
             case "tool/settled" if not data.get("ok", False):
-                return f"{who}: {data.get('tool')} refused or failed: {data.get('code')}"
+                return f"{who}: {_call(data)} refused or failed: {data.get('code')}"
             case "task/settled" | "session/ended":
                 seconds = int(str(data.get("duration_ms", 0))) / 1000
                 actions = data.get("actions")
@@ -109,6 +109,10 @@ class Screen:
             self._out.flush()
         except (OSError, ValueError):
             self.gone = True
+
+
+def _call(data: Mapping[str, object]) -> str:
+    return f"{data.get('tool')} {data.get('shown', '')}".rstrip()
 
 
 def wants_color(environment: dict[str, str], fd: int) -> bool:

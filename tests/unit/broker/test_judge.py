@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from rambarde.approvals import Choice, Request
 from rambarde.broker.answer_turn import answer_turn
 from rambarde.broker.caller import Caller
 from rambarde.broker.judge import judge_calls
 from rambarde.errors import ModelError
 from rambarde.models.base import Delta, DeltaListener, ModelReply, ToolCall
+from rambarde.policy.model import Decision, Rule
 from rambarde.sessions.report import Outcome
 from rambarde_wire import frames
 from support.broker import SECRET, Bench
@@ -68,6 +71,44 @@ async def test_what_does_not_fit_one_turn_is_refused_and_the_rest_is_not(tmp_pat
     large, small = await judge_calls(bench.caller, calls, bench.ports)
     assert large.result is not None
     assert small.result is None
+
+
+async def test_a_slip_of_the_model_is_told_and_is_no_denial(tmp_path: Path) -> None:
+    """Broken JSON, a wrong type and one call too many are not rights that were denied."""
+    bench = Bench(tmp_path)
+    calls = (ToolCall("m1", "bash", '{"command": '), call("read", path=7))
+    calls += tuple(call("read", path=str(number)) for number in range(63))
+    judged = await judge_calls(bench.caller, calls, bench.ports)
+    slips = [one for one in judged if one.result is not None]
+    assert {one.result.code for one in slips if one.result} == {"bad_arguments"}
+    assert len(slips) == 3
+    assert bench.caller.denials == []
+    denied = [one for one in bench.records("verdict") if one["verdict"] == "deny"]
+    assert [one["actor"] for one in denied] == ["", "", ""]
+    shown = [event.data["shown"] for event in bench.events if event.kind == "tool/settled"]
+    assert shown[:2] == ['{"command": ', '{"path": 7}']
+
+
+async def test_what_is_asked_is_known_by_its_own_words(tmp_path: Path) -> None:
+    """Two commands that differ in a secret are shown alike to a person, and are two questions."""
+    asked: list[Request] = []
+
+    class Screen:
+        async def decide(self, request: Request, waiting: int) -> Choice:
+            asked.append(request)
+            return "agent"
+
+    bench = Bench(tmp_path, approver=Screen())
+    rule = Rule("bash", ("curl *",), Decision.ASK, "asks", (), (), "x:1")
+    bench.caller.policy = replace(bench.caller.policy, rules=(rule,))
+    other = SECRET[::-1]
+    bench.ports.redactor.add("test", other)
+    for secret in (SECRET, other, SECRET):
+        await judge_calls(bench.caller, (call("bash", command=f"curl {secret}"),), bench.ports)
+    assert len(asked) == 2
+    assert len({one.shown for one in asked}) == 1
+    assert SECRET not in str(asked)
+    assert other not in str(asked)
 
 
 async def test_the_first_cause_of_an_end_after_the_calls_stands(tmp_path: Path) -> None:
